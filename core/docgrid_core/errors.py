@@ -10,7 +10,7 @@
     │   ├── DocumentNotFound, VersionInProgress, CompletionNotAllowed, NewerVersionExists, …
     │   └── Content…                      what is wrong with a document's bytes (DOCUMENT-PARSING-…)
     └── FaultError                        something of ours or below us failed (the 5xx codes)
-        ├── Busy, DatabaseUnavailable, InternalError
+        ├── Busy, DatabaseUnavailable (DatabaseUnusable), InternalError
         ├── StorageUnavailable, StorageMisconfigured
         └── OwnershipIncomplete, EmbeddingSetInconsistent, …
 
@@ -250,17 +250,17 @@ class InternalError(FaultError):
     text = "an internal error occurred"
 
 
-class SchemaMismatch(FaultError):
-    """The database does not carry the schema revision that this release knows.
+class DatabaseUnusable(DatabaseUnavailable):
+    """The database answers, but not as it must: password, database, version, pgvector or schema revision.
 
-    The one fault whose text varies: it says which revision was found and what to run.
+    The one fault whose text varies: it says what was found and what to do.
     """
 
-    code = "DATABASE-SCHEMA"
+    code = "DATABASE-SETUP"
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__()
-        self.message = text
+        self.message = message
 
 
 class OwnershipIncomplete(FaultError):

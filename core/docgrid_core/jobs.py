@@ -168,9 +168,7 @@ JOB_MOVES: Mapping[JobStatus, frozenset[JobStatus]] = {
 }
 
 VERSION_MOVES: Mapping[VersionStatus, frozenset[VersionStatus]] = {
-    VersionStatus.UPLOADED: frozenset(
-        {VersionStatus.PARSING, VersionStatus.FAILED, VersionStatus.CANCELED}
-    ),
+    VersionStatus.UPLOADED: frozenset({VersionStatus.PARSING, VersionStatus.FAILED, VersionStatus.CANCELED}),
     VersionStatus.PARSING: frozenset({VersionStatus.CHUNKED, VersionStatus.FAILED, VersionStatus.CANCELED}),
     VersionStatus.CHUNKED: frozenset({VersionStatus.EMBEDDING, VersionStatus.FAILED, VersionStatus.CANCELED}),
     VersionStatus.EMBEDDING: frozenset({VersionStatus.INDEXED, VersionStatus.FAILED, VersionStatus.CANCELED}),
@@ -194,12 +192,16 @@ WORKER_MOVES: Mapping[WorkerStatus, frozenset[WorkerStatus]] = {
 }
 
 DOCUMENT_MOVES: Mapping[DocumentStatus, frozenset[DocumentStatus]] = {
-    DocumentStatus.UPLOADED: frozenset({DocumentStatus.INDEXING, DocumentStatus.DELETED}),
+    DocumentStatus.UPLOADED: frozenset(
+        {DocumentStatus.INDEXING, DocumentStatus.FAILED, DocumentStatus.DELETED}
+    ),
     DocumentStatus.INDEXING: frozenset(
         {DocumentStatus.INDEXED, DocumentStatus.FAILED, DocumentStatus.UPLOADED, DocumentStatus.DELETED}
     ),
     DocumentStatus.INDEXED: frozenset({DocumentStatus.DELETED}),
-    DocumentStatus.FAILED: frozenset({DocumentStatus.INDEXING, DocumentStatus.UPLOADED, DocumentStatus.DELETED}),
+    DocumentStatus.FAILED: frozenset(
+        {DocumentStatus.INDEXING, DocumentStatus.UPLOADED, DocumentStatus.DELETED}
+    ),
     DocumentStatus.DELETED: frozenset(),
 }
 

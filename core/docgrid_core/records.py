@@ -155,7 +155,7 @@ class FailureOutcome:
 class Registration:
     """What registering a document led to.
 
-    `outcome` is one of `created`, `unchanged`, `in_progress`, `retried`, `failed`; `reason` says why for failed.
+    `outcome` is one of `created`, `unchanged`, `in_progress`, `retried`, `failed`; `reason` says why failed.
     """
 
     outcome: str

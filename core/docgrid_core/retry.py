@@ -50,7 +50,7 @@ class RetryPolicy:
         `chance` in 0..1 places the result inside the jitter band: 0 is the shortest wait, 1 the longest.
         """
         factor = 1 + self.jitter * (2 * chance - 1)
-        return min(self.initial_delay * 2 ** min(retries, _MAX_DOUBLINGS) * factor, self.max_delay)
+        return min(self.initial_delay * (1 << min(retries, _MAX_DOUBLINGS)) * factor, self.max_delay)
 
 
 def is_retried(failure: FailureType, *, retry_count: int, max_retry_count: int) -> bool:

@@ -106,15 +106,20 @@ class MaintenanceSettings(Section):
 
     interval: PositiveDuration = timedelta(seconds=2)
     safety_net_interval: PositiveDuration = Field(
-        default=timedelta(seconds=30), description="how often a worker runs maintenance, in case nobody else does"
+        default=timedelta(seconds=30),
+        description="how often a worker runs maintenance, in case nobody else does",
     )
     batch: int = Field(default=500, ge=1, le=10_000)
     retention_interval: PositiveDuration = timedelta(hours=1)
-    keep_indexed: PositiveDuration = Field(default=timedelta(days=7), description="age of INDEXED jobs to prune")
+    keep_indexed: PositiveDuration = Field(
+        default=timedelta(days=7), description="age of INDEXED jobs to prune"
+    )
     keep_failed: PositiveDuration = Field(
         default=timedelta(days=30), description="age of FAILED and CANCELED jobs to prune"
     )
-    keep_workers: PositiveDuration = Field(default=timedelta(days=7), description="age of ended workers to prune")
+    keep_workers: PositiveDuration = Field(
+        default=timedelta(days=7), description="age of ended workers to prune"
+    )
 
 
 class ChunkingSettings(Section):
