@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-PATTERN = r"^(\d+(\.\d+)?(ms|s|m|h))+$"
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+_RULE = "must be a duration like 30s, 5m or 1h30m (units ms, s, m, h)"
 _MAX_SECONDS = Decimal(10 * 365 * 24 * 3600)
 
 
@@ -21,7 +22,7 @@ def parse_duration(text: str) -> timedelta:
     if text == "0":
         return timedelta(0)
     if not re.fullmatch(PATTERN, text):
-        raise ValueError("must be a duration like 30s, 5m or 1h30m (units ms, s, m, h)")
+        raise ValueError(_RULE)
     seconds = sum((Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(text)), Decimal(0))
     if seconds > _MAX_SECONDS:
         raise ValueError("must be at most ten years")
@@ -29,7 +30,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """Return `value` in Go syntax, without zero parts: 90 seconds are `1m30s`."""
+    """Return `value`, 0 or more, in Go syntax to the millisecond, without zero parts: `1m30s`."""
     milliseconds = round(value.total_seconds() * 1000)
     parts = []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
@@ -40,7 +41,11 @@ def format_duration(value: timedelta) -> str:
 
 
 def _validate(value: Any) -> Any:
-    return parse_duration(value.strip()) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return parse_duration(value.strip())
+    if isinstance(value, timedelta):
+        return value
+    raise ValueError(_RULE)  # a bare number would be taken for seconds
 
 
 Duration = Annotated[

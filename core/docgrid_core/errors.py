@@ -164,6 +164,12 @@ class StorageObjectMissing(RefusedError):
     code = "DOCUMENT-STORAGE-002"
 
 
+class StorageObjectChanged(RefusedError):
+    """The object is no longer the one that was registered: its hash differs."""
+
+    code = "DOCUMENT-STORAGE-004"
+
+
 class ModelNotSearchable(RefusedError):
     """No embedding model is active and searchable."""
 
@@ -296,12 +302,6 @@ class StorageMisconfigured(FaultError):
 
     code = "DOCUMENT-STORAGE-003"
     text = "the object store refuses the request: check bucket and credentials"
-
-
-class StorageObjectChanged(RefusedError):
-    """The object is no longer the one that was registered: its hash differs."""
-
-    code = "DOCUMENT-STORAGE-004"
 
 
 class EmbeddingSetInconsistent(FaultError):

@@ -50,7 +50,8 @@ class RetryPolicy:
         `chance` in 0..1 places the result inside the jitter band: 0 is the shortest wait, 1 the longest.
         """
         factor = 1 + self.jitter * (2 * chance - 1)
-        return min(self.initial_delay * (1 << min(retries, _MAX_DOUBLINGS)) * factor, self.max_delay)
+        seconds = self.initial_delay.total_seconds() * (1 << min(retries, _MAX_DOUBLINGS)) * factor
+        return timedelta(seconds=min(seconds, self.max_delay.total_seconds()))
 
 
 def is_retried(failure: FailureType, *, retry_count: int, max_retry_count: int) -> bool:

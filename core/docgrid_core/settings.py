@@ -5,6 +5,7 @@ wrong. The IndexingWorker's fields and defaults are generated from these models.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -14,8 +15,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from docgrid_core.durations import Duration, format_duration
 from docgrid_core.errors import SettingsError
-
-PREFIX = "DOCGRID_"
 
 
 def _positive(value: timedelta) -> timedelta:
@@ -27,6 +26,12 @@ def _positive(value: timedelta) -> timedelta:
 def _not_negative(value: timedelta) -> timedelta:
     if value < timedelta(0):
         raise ValueError("must be 0 or more")
+    return value
+
+
+def _host_and_port(value: str) -> str:
+    if not re.fullmatch(r"[^/\s]+", value):
+        raise ValueError("must be host:port, without scheme and path")
     return value
 
 
@@ -78,7 +83,7 @@ class WorkerSettings(Section):
     registration_timeout: PositiveDuration = timedelta(seconds=60)
     retry_initial_delay: PositiveDuration = timedelta(seconds=10)
     retry_max_delay: PositiveDuration = timedelta(minutes=5)
-    retry_jitter: float = Field(default=0.2, ge=0, le=1)
+    retry_jitter: float = Field(default=0.2, ge=0, le=1, allow_inf_nan=False)
     max_deferral: PositiveDuration = timedelta(hours=24)
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside the pod
     health_port: int = Field(default=8080, ge=0, le=65535, description="0 = no health server")
@@ -162,7 +167,10 @@ class EmbeddingSettings(Section):
     @model_validator(mode="after")
     def _check_base_url(self) -> Self:
         if self.provider == "openai" and not self.base_url.startswith(("http://", "https://")):
-            raise ValueError("base_url must be an http:// or https:// address when provider is openai")
+            raise ValueError(
+                f"{_with_value(self, 'base_url')} must be an http:// or https:// address"
+                f" when {_with_value(self, 'provider')}"
+            )
         return self
 
 
@@ -171,7 +179,7 @@ class StorageSettings(Section):
 
     model_config = SettingsConfigDict(env_prefix="DOCGRID_STORAGE_")
 
-    endpoint: str = Field(description="host:port, without scheme", pattern=r"^[^/\s]+$")
+    endpoint: Annotated[str, AfterValidator(_host_and_port)] = Field(description="host:port, without scheme")
     region: str = "us-east-1"
     secure: bool = True
     access_key: SecretStr
@@ -219,22 +227,34 @@ def load(section: type[S], **overrides: Any) -> S:
 
 def unknown_keys(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the `DOCGRID_…` variables that no section knows: most often a typing error."""
-    known = {
-        f"{section.model_config['env_prefix']}{name.upper()}"
-        for section in SECTIONS
-        for name in section.model_fields
-    }
+    known = {_key(section, name) for section in SECTIONS for name in section.model_fields}
     prefixes = tuple(section.model_config["env_prefix"] for section in SECTIONS)
     return sorted(key for key in environment if key.upper().startswith(prefixes) and key.upper() not in known)
 
 
+# What a person reads instead of the validator's words, by its name for the broken rule.
+_RULES = {
+    "bool_parsing": "must be true or false",
+    "finite_number": "must be a number",
+    "float_parsing": "must be a number",
+    "greater_than_equal": "must be {ge} or more",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "less_than_equal": "must be {le} or less",
+    "literal_error": "must be {expected}",
+    "string_too_long": "must have {max_length} characters or less",
+    "string_too_short": "must have {min_length} characters or more",
+}
+
+
 def _explain(section: type[Section], problem: Mapping[str, Any]) -> str:
     rule = str(problem["msg"]).removeprefix("Value error, ")
-    prefix = section.model_config["env_prefix"]
+    if problem["type"] in _RULES:
+        rule = _RULES[problem["type"]].format(**problem.get("ctx", {}))
     if not problem["loc"]:  # a rule between two settings: the message names both with their values
-        return f"{prefix}…: {rule}"
+        return rule
     field = str(problem["loc"][0])
-    key = f"{prefix}{field.upper()}"
+    key = _key(section, field)
     if problem["type"] == "missing":
         return f"{key} is not set: it is required"
     info = section.model_fields.get(field)
@@ -255,4 +275,8 @@ def _require_at_most(section: Section, smaller: str, larger: str) -> None:
 def _with_value(section: Section, field: str) -> str:
     value = getattr(section, field)
     shown = format_duration(value) if isinstance(value, timedelta) else value
-    return f"{section.model_config['env_prefix']}{field.upper()}={shown}"
+    return f"{_key(type(section), field)}={shown}"
+
+
+def _key(section: type[Section], field: str) -> str:
+    return f"{section.model_config['env_prefix']}{field.upper()}"

@@ -1,0 +1,16 @@
+"""What every layer of tests shares: the order and the table of layers, the leak check, servers, databases.
+
+Hypothesis profiles: `default` draws new examples on every run, to find what nobody thought of; `ci`, used
+when CI=true, draws the same ones every time, so that no change is refused by chance.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["support.layers", "support.leaks"]
+
+# No deadlines and no complaint about slow data: on a busy machine both fail tests that are right.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")

@@ -1,0 +1,103 @@
+"""A pytest plugin: a test run that leaves a process or a file behind fails.
+
+The run gets a temp folder of its own (`TMPDIR`, for it and for every process that it starts); at the end
+nothing but pytest's own folder may be in it, and it is removed. A process belongs to the run if it descends
+from it, or carries its mark in the environment, or names its temp folder on its command line: so one whose
+parent was killed, or that dropped its environment, is found too.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+MARK = "DOCGRID_TEST_RUN"
+FOLDER = "docgrid-tests-"
+
+
+class LeakPlugin:
+    """Owns the temp folder of the run and looks for what is left at its end."""
+
+    def __init__(self) -> None:
+        clear_after_killed_runs()
+        self._mark = uuid.uuid4().hex
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self._folder.chmod(0o755)  # a server that gave up root has to reach its own folder in here
+        self._leaks: list[str] = []
+        self._environment = {key: os.environ.get(key) for key in (MARK, "TMPDIR")}
+        os.environ |= {MARK: self._mark, "TMPDIR": str(self._folder)}
+        tempfile.tempdir = None  # read TMPDIR again
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Look for leaks once all fixtures are torn down; end the processes among them."""
+        for process in self._find_processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._leaks.append(f"process {process.pid}: {' '.join(process.cmdline())}")
+                process.kill()
+        self._leaks += [f"file {path.name}" for path in self._folder.iterdir() if not _is_of_pytest(path)]
+        if self._leaks and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name what was left."""
+        if self._leaks:
+            terminalreporter.section("left behind", red=True)
+        for leak in self._leaks:
+            terminalreporter.write_line(f"FAILED: {leak}", red=True)
+
+    def pytest_unconfigure(self) -> None:
+        """Remove the temp folder and put the environment back."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for key, value in self._environment.items():
+            os.environ.pop(key, None)
+            if value is not None:
+                os.environ[key] = value
+        tempfile.tempdir = None
+
+    def _find_processes(self) -> Iterator[psutil.Process]:
+        me = psutil.Process()
+        descendants = {process.pid for process in me.children(recursive=True)}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end while it is looked at
+                if process != me and (process.pid in descendants or self._is_marked(process)):
+                    yield process
+
+    def _is_marked(self, process: psutil.Process) -> bool:
+        if _is_told(self._folder, process):
+            return True
+        try:
+            return process.environ().get(MARK) == self._mark
+        except psutil.AccessDenied:
+            return False  # another user's: it can not have come from this run
+
+
+def clear_after_killed_runs() -> None:
+    """End the processes and remove the temp folder of every run that was killed before it could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        if psutil.pid_exists(int(folder.name.removeprefix(FOLDER).partition("-")[0])):
+            continue
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if _is_told(folder, process):
+                    process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_told(folder: Path, process: psutil.Process) -> bool:
+    return any(str(folder) in argument for argument in process.cmdline())
+
+
+def _is_of_pytest(path: Path) -> bool:
+    return path.name.startswith("pytest-of-")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugin."""
+    config.pluginmanager.register(LeakPlugin(), "docgrid-leaks")
