@@ -135,9 +135,12 @@ def layer_of(nodeid: str) -> str:
 def branch_coverage(measured: coverage.Coverage) -> float:
     """Stop measuring and return the percentage of the branches that were taken."""
     measured.stop()
+    measured.save()
+    reader = coverage.Coverage(messages=False)
+    reader.load()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
-        measured.json_report(outfile=str(report))
+        reader.json_report(outfile=str(report))
         totals = json.loads(report.read_text())["totals"]
     return 100.0 * float(totals["covered_branches"]) / max(1.0, float(totals["num_branches"]))
 
