@@ -50,6 +50,11 @@ class ObjectStoreServer(Server):
         """`host:port` for S3 clients, without TLS."""
         return f"{LOOPBACK}:{self.port}"
 
+    def ports(self) -> list[int]:
+        """Return every port that it listens on."""
+        firsts = range(self.port, self.port + PORTS)
+        return [*firsts, *(port + GRPC_OFFSET for port in firsts)]
+
     def answers(self) -> bool:
         """Ask the S3 part's health page; it starts last, after the parts that it needs."""
         return answers_http(self.port, "/healthz")
@@ -69,7 +74,7 @@ class ObjectStoreServer(Server):
             raise LocalStackError(
                 f"can not write the S3 server's folder {self._folder}: {error.strerror}"
             ) from error
-        taken = [port for port in self._ports() if not is_free(port)]
+        taken = [port for port in self.ports() if not is_free(port)]
         if taken:
             raise LocalStackError(f"{self.name}: port {taken[0]} on {LOOPBACK} is taken by another program")
         self._remove_sockets()
@@ -90,12 +95,8 @@ class ObjectStoreServer(Server):
             log=self._folder / "s3.log",
         )
 
-    def _ports(self) -> list[int]:
-        firsts = range(self.port, self.port + PORTS)
-        return [*firsts, *(port + GRPC_OFFSET for port in firsts)]
-
     def _remove_sockets(self) -> None:
-        for port in self._ports():
+        for port in self.ports():
             for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - its fixed place
                 with contextlib.suppress(OSError):
                     socket.unlink()

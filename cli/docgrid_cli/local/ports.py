@@ -3,6 +3,7 @@
 import contextlib
 import random
 import socket
+from collections.abc import Collection
 
 LOOPBACK = "127.0.0.1"
 GRPC_OFFSET = 10_000  # SeaweedFS listens on each of its ports and on that port + 10000
@@ -27,12 +28,15 @@ def are_free(first: int, *, count: int) -> bool:
     return all(is_free(port) and is_free(port + GRPC_OFFSET) for port in ports)
 
 
-def free_ports(*, count: int = 1, wanted: int | None = None) -> int:
-    """Return the first of `count` neighbouring free ports: `wanted`, from an earlier run, if it still is."""
+def free_ports(*, count: int = 1, wanted: int | None = None, avoid: Collection[int] = ()) -> int:
+    """Return the first of `count` neighbouring ports that are free, and not in `avoid`.
+
+    `wanted`, from an earlier run, is returned as long as it is free.
+    """
     if wanted is not None and are_free(wanted, count=count):
         return wanted
     starts = range(_LOWEST, _HIGHEST - count)
     for first in random.sample(starts, k=len(starts)):
-        if are_free(first, count=count):
+        if are_free(first, count=count) and not set(range(first, first + count)) & set(avoid):
             return first
     raise OSError(f"no free port on {LOOPBACK} between {_LOWEST} and {_HIGHEST}")

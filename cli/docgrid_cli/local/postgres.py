@@ -19,11 +19,12 @@ import psutil
 from docgrid_cli.local.errors import LocalStackError
 from docgrid_cli.local.ports import LOOPBACK
 from docgrid_cli.local.postgres_files import binaries, data_folder, give_to
-from docgrid_cli.local.process import Launch, unprivileged_account
+from docgrid_cli.local.process import Identity, Launch, kill_tree, unprivileged_account
 from docgrid_cli.local.server import Server
 
 USER = "docgrid"
 DATABASE = "docgrid"
+_STOP = signal.SIGINT  # "fast": ends the sessions instead of waiting for them
 _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 _SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -103,7 +104,7 @@ class EmbeddedPostgres(Server):
             raise LocalStackError(
                 f"can not write the database's folder {self._wanted}: {error.strerror}"
             ) from error
-        end_leftovers(self._data)
+        end_leftovers(self._wanted, limit=self.stop_limit)
         # Nothing runs on these files now. The pid in a file left by kill -9 may belong to any process by now,
         # which would block the start for ever; the server's own check of its shared memory stays.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
@@ -116,7 +117,7 @@ class EmbeddedPostgres(Server):
             folder=self._data,
             log=self._wanted.resolve() / "postgres.log",
             account=self._account,
-            stop_signal=signal.SIGINT,  # "fast": ends the sessions instead of waiting for them
+            stop_signal=_STOP,
         )
 
     def _initialize(self, folder: Path) -> None:
@@ -165,18 +166,37 @@ class EmbeddedPostgres(Server):
             raise LocalStackError(f"can not create the database's files: {reason}")
 
 
-def end_leftovers(data: Path) -> None:
-    """Kill every process that works in this data folder: backends outlive a killed postmaster for a while."""
-    left = [process for process in psutil.process_iter() if _works_in(process, data)]
-    for process in left:
+def end_leftovers(folder: Path, *, limit: float) -> list[psutil.Process]:
+    """End a server that nobody supervises any more, and backends that outlived theirs; return them.
+
+    The caller knows that no other program uses `folder`. `limit` is the server's time to shut down (seconds).
+    """
+    data = folder.resolve() / "data"
+    postmaster = _recorded_postmaster(data)
+    if postmaster is not None:
+        with contextlib.suppress(psutil.Error):
+            postmaster.send_signal(_STOP)
+            psutil.wait_procs([postmaster], timeout=limit)
+            kill_tree(postmaster.pid)
+    strays = [process for process in psutil.process_iter() if _works_in(process, data)]
+    for process in strays:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(left, timeout=5)
+    psutil.wait_procs(strays, timeout=5)
+    return strays if postmaster is None else [postmaster, *strays]
 
 
-def _works_in(process: psutil.Process, folder: Path) -> bool:
+def _recorded_postmaster(data: Path) -> psutil.Process | None:
+    """Return the server of the pid file, if pid and start time say that it still runs."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = (data / "postmaster.pid").read_text().splitlines()
+        return Identity(pid=int(lines[0]), started_at=float(lines[2])).find()
+    return None
+
+
+def _works_in(process: psutil.Process, data: Path) -> bool:
     with contextlib.suppress(psutil.Error):
-        return process.name() == "postgres" and process.cwd() == str(folder)
+        return process.name() == "postgres" and process.cwd() == str(data)
     return False
 
 

@@ -9,7 +9,7 @@ import pwd
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +75,10 @@ class ChildProcess:
     It leads a session of its own: a Ctrl-C in the terminal reaches only us, and we end our children in order.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, *, on_end: Callable[[], None] | None = None) -> None:
+        """Start the process; `on_end` is called in the reaping thread once it is reaped."""
         self.log = launch.log
+        self._on_end = on_end
         self.stop_signal = launch.stop_signal
         self._ended = threading.Event()
         self._popen = _spawn(launch)
@@ -115,22 +117,8 @@ class ChildProcess:
         # What is left of the group keeps its id from being given to another; an empty group is not found.
         _kill_group(self.identity.pid)
         self._ended.set()
-
-
-def end_recorded(recorded: Iterable[tuple[Identity, signal.Signals]], *, limit: float) -> int:
-    """End processes that are not our children (any more), all at once; return how many still ran.
-
-    Each is asked with its signal and killed with everything it started after `limit` seconds.
-    """
-    running = [(process, how) for identity, how in recorded if (process := identity.find()) is not None]
-    for process, how in running:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(how)
-    _, stubborn = psutil.wait_procs([process for process, _ in running], timeout=limit)
-    for process in stubborn:
-        kill_tree(process.pid)
-    psutil.wait_procs(stubborn, timeout=limit)
-    return len(running)
+        if self._on_end is not None:
+            self._on_end()
 
 
 def kill_tree(pid: int) -> None:

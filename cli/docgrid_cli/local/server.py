@@ -5,8 +5,11 @@ The supervisor and the tests drive servers through this class; each server's mod
 
 import http
 import http.client
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from docgrid_cli.local.errors import LocalStackError
@@ -27,6 +30,7 @@ class Server(ABC):
     def __init__(self, *, port: int) -> None:
         self.port = port
         self.child: ChildProcess | None = None
+        self.mark: Mapping[str, str] = {}  # added to the process's environment
 
     @abstractmethod
     def answers(self) -> bool:
@@ -44,18 +48,24 @@ class Server(ABC):
         """Tell whether a started server has finished starting."""
         return self.answers()
 
-    def start(self) -> None:
-        """Start the server and return once it is ready; raises `LocalStackError`."""
+    def start(
+        self, *, on_end: Callable[[], None] | None = None, abort: threading.Event | None = None
+    ) -> None:
+        """Start the server and return once it is ready.
+
+        `on_end` is called when its process has ended, whenever that is. Raises `LocalStackError`, also when
+        `abort` is set meanwhile.
+        """
+        abort = abort or threading.Event()
         give_up = time.monotonic() + self.retry_limit
         while True:
             self._prepare()
             self._require_free_port()
             try:
-                self._start_once()
+                self._start_once(on_end, abort)
             except LocalStackError:
-                if time.monotonic() >= give_up:
+                if time.monotonic() >= give_up or abort.wait(0.2):
                     raise
-                time.sleep(0.2)
             else:
                 return
 
@@ -69,12 +79,17 @@ class Server(ABC):
         if not is_free(self.port):
             raise LocalStackError(f"{self.name}: port {self.port} on 127.0.0.1 is taken by another program")
 
-    def _start_once(self) -> None:
-        child = self.child = ChildProcess(self._launch())
+    def _start_once(self, on_end: Callable[[], None] | None, abort: threading.Event) -> None:
+        launch = self._launch()
+        marked = replace(launch, environment={**launch.environment, **self.mark})
+        child = self.child = ChildProcess(marked, on_end=on_end)
         limit = time.monotonic() + self.start_limit
         while not child.wait(_POLL):
             if self.is_ready():
                 return
+            if abort.is_set():
+                self.stop()
+                raise LocalStackError(f"{self.name}: the start was broken off")
             if time.monotonic() > limit:
                 child.kill()
                 raise LocalStackError(
