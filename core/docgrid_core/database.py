@@ -8,12 +8,13 @@ without the row, the parameters or the server's text (a CHECK violation prints t
 import functools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
+from pgvector.psycopg import register_vector
 from sqlalchemy import Connection, CursorResult, TextClause, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -52,13 +53,28 @@ class Transaction:
         self.connection = connection
         self.made_ready: dict[ModelId, bool] = {}
 
-    def execute(self, statement: TextClause, **parameters: Any) -> CursorResult[Any]:
+    def execute(self, statement: TextClause, **parameters: Any) -> CursorResult[*tuple[Any, ...]]:
         """Run one statement; parameters are bound, never formatted in."""
         return self.connection.execute(statement, parameters)
 
     def execute_many(self, statement: TextClause, rows: Iterable[Mapping[str, Any]]) -> None:
         """Run one statement for each of `rows`."""
         self.connection.execute(statement, list(rows))
+
+    def copy_in(self, statement: str, types: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Send rows by binary `COPY … FROM STDIN`; `types` are the columns' SQL types."""
+        driver = self.connection.connection.driver_connection
+        if driver is None:
+            raise DatabaseUnavailable
+        register_vector(driver)
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+
+    def limit_statements(self, timeout: timedelta) -> None:
+        """Give the statements of this transaction `timeout` instead of the session's limit."""
+        self.connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_milliseconds(timeout)}")
 
     def announce_ready(self, model_id: ModelId, *, urgent: bool = False) -> None:
         """Wake workers of this model once the transaction is committed; `urgent` is never held back."""
@@ -103,7 +119,7 @@ class Database:
                 with self._translated(), self._engine.connect() as connection, connection.begin():
                     transaction = Transaction(connection)
                     result = body(transaction)
-            except _Repeat:
+            except StartOver:
                 if tries < MAX_TRIES:
                     time.sleep(random.uniform(0, 0.02 * 2**tries))  # noqa: S311 - spreads rivals apart
                 continue
@@ -118,8 +134,9 @@ class Database:
         """
         try:
             with self._translated(), self._autocommit.connect() as connection:
-                return list(connection.execute(statement, parameters))
-        except _Repeat:
+                result = connection.execute(statement, parameters)
+                return list(result) if result.returns_rows else []  # DDL returns none
+        except StartOver:
             raise Busy from None
 
     def announce_ready(self, model_id: ModelId) -> None:
@@ -167,8 +184,11 @@ class Database:
         raise translated from None
 
 
-class _Repeat(Exception):  # noqa: N818 - a signal between translation and `run`, never seen outside
-    """The server asks for the transaction to be repeated."""
+class StartOver(Exception):
+    """The transaction must begin again: the server says so, or what was read before the locks has changed.
+
+    A signal between a transaction's body and `Database.run`; it never leaves this package.
+    """
 
 
 def transactional(body: Callable[Concatenate[Transaction, P], R]) -> Callable[Concatenate[Database, P], R]:
@@ -229,7 +249,7 @@ def translate(error: BaseException | None) -> Exception:
         return InternalError("unknown driver error")
     state = error.sqlstate or ""
     if state in _REPEATABLE:
-        return _Repeat()
+        return StartOver()
     if state == _TIMED_OUT:
         return Busy(state)
     if state == _READ_ONLY or state.startswith(_UNAVAILABLE):

@@ -10,7 +10,7 @@
     │   ├── DocumentNotFound, VersionInProgress, CompletionNotAllowed, NewerVersionExists, …
     │   └── Content…                      what is wrong with a document's bytes (DOCUMENT-PARSING-…)
     └── FaultError                        something of ours or below us failed (the 5xx codes)
-        ├── Busy, DatabaseUnavailable (DatabaseUnusable), InternalError
+        ├── Busy, DatabaseUnavailable (DatabaseUnusable), InternalError, DiskFull
         ├── StorageUnavailable, StorageMisconfigured
         └── OwnershipIncomplete, EmbeddingSetInconsistent, …
 
@@ -254,6 +254,13 @@ class InternalError(FaultError):
 
     code = "COMMON-006"
     text = "an internal error occurred"
+
+
+class DiskFull(FaultError):
+    """No space is left for the temporary copy of a document."""
+
+    code = "COMMON-006"
+    text = "no space is left on the disk for temporary files"
 
 
 class DatabaseUnusable(DatabaseUnavailable):

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from docgrid_core.jobs import (
     AttemptId,
+    AttemptStatus,
     DocumentId,
     DocumentType,
     JobId,
@@ -143,22 +145,30 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class FailureOutcome:
-    """What a failure report led to."""
+    """How an execution that did not succeed ended: whether the job runs again, and not before when."""
 
     job_id: JobId
     attempt_id: AttemptId
+    attempt_status: AttemptStatus
     retried: bool
     next_retry_at: datetime | None
 
 
+class RegistrationOutcome(StrEnum):
+    """What registering a document led to."""
+
+    CREATED = "created"
+    UNCHANGED = "unchanged"
+    IN_PROGRESS = "in_progress"
+    RETRIED = "retried"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What registering a document led to.
+    """The version and job that stand for the registered bytes; `reason` says why they failed before."""
 
-    `outcome` is one of `created`, `unchanged`, `in_progress`, `retried`, `failed`; `reason` says why failed.
-    """
-
-    outcome: str
+    outcome: RegistrationOutcome
     document_id: DocumentId
     version_id: VersionId
     version_no: int

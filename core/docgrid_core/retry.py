@@ -24,7 +24,11 @@ CRASHES = frozenset(
 )
 """Decided by recovery alone; a caller that reports one of them is refused."""
 
-INFRASTRUCTURE = RETRIED | {FailureType.STORAGE_CONFIGURATION_INVALID, FailureType.STORAGE_OBJECT_MISSING}
+INFRASTRUCTURE = RETRIED | {
+    FailureType.STORAGE_CONFIGURATION_INVALID,
+    FailureType.STORAGE_OBJECT_MISSING,
+    FailureType.STORAGE_OBJECT_CHANGED,
+}
 """Failures that say nothing about the document: registering the same bytes again tries again."""
 
 RELEASES_BEFORE_CRASH = 5

@@ -3,10 +3,10 @@
 Called by the CLI and the local stack; registration and workers read the active model from here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, bindparam, text
+from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from docgrid_core.database import Database, Transaction, transactional
@@ -22,6 +22,7 @@ _MODELS = """
 """
 LIST = text(f"{_MODELS} ORDER BY id")
 NAMED = text(f"{_MODELS} WHERE model_name = :name ORDER BY id")
+BY_ID = text(f"{_MODELS} WHERE id = :model_id")
 ACTIVE = text(f"{_MODELS} WHERE is_active AND is_searchable")
 LOCK_ACTIVE = text(f"{_MODELS} WHERE is_active AND is_searchable FOR KEY SHARE")
 # FOR UPDATE, not the weaker lock of other rows: it waits for whoever has just inserted a job of a model.
@@ -150,6 +151,11 @@ def find_model_in(tx: Transaction, name: str, version: str = "") -> EmbeddingMod
     return _require_active(tx.execute(ACTIVE).one_or_none())
 
 
+def model_by_id(tx: Transaction, model_id: ModelId) -> EmbeddingModel:
+    """Return the model that a job pins, within a transaction."""
+    return _model(tx.execute(BY_ID, model_id=model_id).one())
+
+
 def lock_active_model(tx: Transaction) -> EmbeddingModel:
     """Return the active model for a job that this transaction inserts; `activate` waits for it to end.
 
@@ -227,11 +233,11 @@ def _choose(models: list[EmbeddingModel], name: str, version: str) -> EmbeddingM
     return exact[0]
 
 
-def _require_active(row: Row[Any] | None) -> EmbeddingModel:
+def _require_active(row: Sequence[Any] | None) -> EmbeddingModel:
     if row is None:
         raise ModelNotSearchable("no embedding model is active: run `docgrid models activate NAME`")
     return _model(row)
 
 
-def _model(row: Row[Any]) -> EmbeddingModel:
+def _model(row: Sequence[Any]) -> EmbeddingModel:
     return EmbeddingModel(*row)

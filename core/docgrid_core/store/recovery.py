@@ -1,0 +1,295 @@
+"""Recovery: taking back the jobs of workers that ended, and of leases that ran out.
+
+Any number of processes may run it: one holds the advisory lock of a batch, the others idle. A batch is locked by
+one statement, read by the next, decided in Python (`decide`, pure) and written by one statement for each kind
+of outcome.
+"""
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import text
+
+from docgrid_core.database import Transaction, transactional
+from docgrid_core.jobs import (
+    VERSION_IN_FLIGHT,
+    EventType,
+    FailureType,
+    JobId,
+    StopReason,
+    VersionStatus,
+)
+from docgrid_core.retry import (
+    RELEASES_BEFORE_CRASH,
+    RetryPolicy,
+    crash_failure,
+    is_retried,
+    stage_failure_event,
+)
+from docgrid_core.store.transitions import Failure, Release, fail_jobs, release_jobs, retry_jobs
+
+# An arbitrary constant that names the lock of recovery in pg_locks.
+_LOCK = 0x72656376
+
+TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:key)")
+
+# Jobs of ended workers first: their end is known. Rows that somebody holds are being settled right now.
+LOCK_CANDIDATES = text(
+    """
+    WITH ended AS MATERIALIZED (
+      SELECT j.id
+      FROM worker_nodes w
+      JOIN embedding_jobs j ON j.locked_by_worker_id = w.id AND j.status = 'PROCESSING'
+      WHERE w.status IN ('STOPPED', 'DEAD') AND NOT j.id = ANY (CAST(:excluded AS bigint[]))
+      ORDER BY j.locked_at
+      LIMIT :limit
+      FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), expired AS MATERIALIZED (
+      SELECT id FROM embedding_jobs
+      WHERE status = 'PROCESSING' AND lock_expires_at <= clock_timestamp()
+        AND NOT id = ANY (CAST(:excluded AS bigint[]))
+      ORDER BY lock_expires_at
+      LIMIT :limit
+      FOR NO KEY UPDATE SKIP LOCKED
+    )
+    SELECT id FROM ended UNION SELECT id FROM expired
+    """
+)
+
+LOCK_ONE = text("SELECT id FROM embedding_jobs WHERE id = :job_id FOR NO KEY UPDATE")
+
+LOCK_VERSIONS = text(
+    """
+    SELECT id FROM document_versions
+    WHERE id IN (SELECT document_version_id FROM embedding_jobs WHERE id = ANY (:job_ids))
+    ORDER BY id
+    FOR NO KEY UPDATE
+    """
+)
+
+LOCK_DOCUMENTS = text(
+    """
+    SELECT id FROM documents
+    WHERE id IN (
+      SELECT v.document_id FROM embedding_jobs j JOIN document_versions v ON v.id = j.document_version_id
+      WHERE j.id = ANY (:job_ids))
+    ORDER BY id
+    FOR NO KEY UPDATE
+    """
+)
+
+READ_FACTS = text(
+    """
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+    SELECT j.id, j.retry_count, j.max_retry_count, j.lock_expires_at <= clock.now AS expired,
+           CASE WHEN w.status IN ('STOPPED', 'DEAD') THEN w.stop_reason END AS stop_reason,
+           v.status AS version_status, d.deleted_at IS NOT NULL AS deleted,
+           a.started, a.foreign_started, a.crashes, a.releases_in_a_row, clock.now
+    FROM embedding_jobs j
+    JOIN worker_nodes w ON w.id = j.locked_by_worker_id
+    JOIN document_versions v ON v.id = j.document_version_id
+    JOIN documents d ON d.id = v.document_id
+    CROSS JOIN clock
+    CROSS JOIN LATERAL (
+      SELECT count(*) FILTER (WHERE status = 'STARTED') AS started,
+             count(*) FILTER (WHERE status = 'STARTED' AND claim_token <> j.claim_token) AS foreign_started,
+             count(*) FILTER (
+               WHERE failure_type IN ('WORKER_LEASE_EXPIRED', 'WORKER_OOM_KILLED', 'WORKER_CRASHED')) AS crashes,
+             count(*) FILTER (WHERE status = 'RELEASED' AND attempt_no > last_other) AS releases_in_a_row
+      FROM (
+        SELECT *, coalesce(max(attempt_no) FILTER (
+                    WHERE status <> 'STARTED' AND (status <> 'RELEASED' OR error_code IS NULL)) OVER (), 0)
+                  AS last_other
+        FROM embedding_job_attempts WHERE embedding_job_id = j.id
+      ) AS history
+    ) AS a
+    WHERE j.id = ANY (:job_ids) AND j.status = 'PROCESSING'
+    ORDER BY j.id
+    """
+)
+
+RECOVERED_MESSAGE = {
+    FailureType.WORKER_LEASE_EXPIRED: "the lease of the worker ran out",
+    FailureType.WORKER_OOM_KILLED: "the worker was killed for using too much memory",
+    FailureType.WORKER_CRASHED: "the worker ended while it ran the job",
+}
+QUARANTINED_MESSAGE = "the job's rows disagree, it can not be recovered: ingest the document again"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What recovery knows of one locked candidate. `stop_reason` is None while its worker lives."""
+
+    job_id: JobId
+    retry_count: int
+    max_retry_count: int
+    expired: bool
+    stop_reason: StopReason | None
+    version_status: VersionStatus
+    deleted: bool
+    started: int
+    foreign_started: int
+    crashes: int
+    releases_in_a_row: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A failure that costs a retry and runs again."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A failure that ends the job."""
+
+    failure: Failure
+
+
+Decision = Release | Retry | Terminal
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What one batch did; `candidates` are the jobs that it settled."""
+
+    released: int = 0
+    retried: int = 0
+    failed: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Return how many jobs left PROCESSING."""
+        return self.released + self.retried + self.failed
+
+    def __add__(self, other: "RecoveryReport") -> "RecoveryReport":
+        return RecoveryReport(
+            self.released + other.released, self.retried + other.retried, self.failed + other.failed
+        )
+
+
+def decide(
+    facts: Facts, *, policy: RetryPolicy, chance: Callable[[], float] = random.random
+) -> Decision | None:
+    """Return what becomes of a candidate; None: it needs no recovery (any more). Pure but for `chance`."""
+    if facts.stop_reason is None and not facts.expired:
+        return None
+    if facts.version_status not in VERSION_IN_FLIGHT or facts.deleted or facts.foreign_started:
+        return Terminal(quarantine(facts))
+    reason = "LeaseExpired" if facts.stop_reason is None else facts.stop_reason.value
+    if facts.started == 0:
+        return Release(facts.job_id, reason, by_recovery=True)
+    failure_type = crash_failure(facts.stop_reason)
+    if failure_type is None:
+        if facts.releases_in_a_row + 1 < RELEASES_BEFORE_CRASH:
+            return Release(facts.job_id, reason, by_recovery=True)
+        failure_type = FailureType.WORKER_CRASHED
+    return _crash(facts, failure_type, policy=policy, chance=chance)
+
+
+def quarantine(facts: Facts) -> Failure:
+    """Return the failure that ends a job whose own rows disagree."""
+    return Failure(
+        facts.job_id,
+        FailureType.INDEXING_STATE_INCONSISTENT,
+        FailureType.INDEXING_STATE_INCONSISTENT,
+        QUARANTINED_MESSAGE,
+        stage_failure_event(facts.version_status),
+    )
+
+
+def _crash(
+    facts: Facts, failure_type: FailureType, *, policy: RetryPolicy, chance: Callable[[], float]
+) -> Decision:
+    retried = is_retried(failure_type, retry_count=facts.retry_count, max_retry_count=facts.max_retry_count)
+    # The first crash of a job is most often its worker's fault: it is ready at once.
+    delay = policy.delay(facts.retry_count, chance=chance()) if facts.crashes else timedelta(0)
+    failure = Failure(
+        facts.job_id,
+        failure_type,
+        failure_type,
+        RECOVERED_MESSAGE[failure_type],
+        EventType.LEASE_EXPIRED,
+        facts.now + delay if retried and delay else None,
+    )
+    return Retry(failure) if retried else Terminal(failure)
+
+
+@transactional
+def recover_batch(
+    tx: Transaction, *, limit: int, policy: RetryPolicy, excluded: Collection[JobId] = ()
+) -> RecoveryReport | None:
+    """Recover up to `limit` jobs of each kind, oldest first; None: another process is at it.
+
+    `excluded` are jobs that the caller settles one by one.
+    """
+    if not tx.execute(TRY_LOCK, key=_LOCK).scalar_one():
+        return None
+    rows = tx.execute(LOCK_CANDIDATES, limit=limit, excluded=list(excluded))
+    return _settle(tx, [JobId(row[0]) for row in rows], policy=policy)
+
+
+@transactional
+def lock_candidates(tx: Transaction, *, limit: int, excluded: Collection[JobId] = ()) -> list[JobId]:
+    """Return the jobs that the next batch would take: for settling them one by one."""
+    rows = tx.execute(LOCK_CANDIDATES, limit=limit, excluded=list(excluded))
+    return [JobId(row[0]) for row in rows]
+
+
+@transactional
+def recover_one(tx: Transaction, job_id: JobId, *, policy: RetryPolicy) -> RecoveryReport:
+    """Recover one job in a transaction of its own."""
+    tx.execute(LOCK_ONE, job_id=job_id)
+    return _settle(tx, [job_id], policy=policy)
+
+
+@transactional
+def quarantine_one(tx: Transaction, job_id: JobId) -> RecoveryReport:
+    """End one job that can not be recovered, so that it never blocks the others."""
+    tx.execute(LOCK_ONE, job_id=job_id)
+    facts = _read_facts(tx, [job_id])
+    fail_jobs(tx, [quarantine(fact) for fact in facts], now=facts[0].now)
+    return RecoveryReport(failed=len(facts))
+
+
+def _settle(tx: Transaction, job_ids: list[JobId], *, policy: RetryPolicy) -> RecoveryReport:
+    if not job_ids:
+        return RecoveryReport()
+    facts = _read_facts(tx, job_ids)
+    decisions = [decision for fact in facts if (decision := decide(fact, policy=policy)) is not None]
+    releases = [decision for decision in decisions if isinstance(decision, Release)]
+    retries = [decision.failure for decision in decisions if isinstance(decision, Retry)]
+    failures = [decision.failure for decision in decisions if isinstance(decision, Terminal)]
+    if facts:
+        now = facts[0].now
+        release_jobs(tx, releases, now=now)
+        retry_jobs(tx, retries, now=now, urgent=True)
+        fail_jobs(tx, failures, now=now)
+    return RecoveryReport(len(releases), len(retries), len(failures))
+
+
+def _read_facts(tx: Transaction, job_ids: list[JobId]) -> list[Facts]:
+    """Lock versions, then documents, and read everything that the decision needs after both."""
+    tx.execute(LOCK_VERSIONS, job_ids=job_ids)
+    tx.execute(LOCK_DOCUMENTS, job_ids=job_ids)
+    return [
+        Facts(
+            job_id=row.id,
+            retry_count=row.retry_count,
+            max_retry_count=row.max_retry_count,
+            expired=row.expired,
+            stop_reason=None if row.stop_reason is None else StopReason(row.stop_reason),
+            version_status=VersionStatus(row.version_status),
+            deleted=row.deleted,
+            started=row.started,
+            foreign_started=row.foreign_started,
+            crashes=row.crashes,
+            releases_in_a_row=row.releases_in_a_row,
+            now=row.now,
+        )
+        for row in tx.execute(READ_FACTS, job_ids=job_ids)
+    ]

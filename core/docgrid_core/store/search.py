@@ -1,0 +1,120 @@
+"""What search sees, and the nearest chunks of it.
+
+Called by the CLI and later the API, after the query's text was embedded: no connection is held meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from sqlalchemy import TextClause, text
+
+from docgrid_core.database import Transaction, transactional
+from docgrid_core.errors import BadParameter, ModelNotSearchable, VectorInvalid
+from docgrid_core.jobs import DocumentId
+from docgrid_core.records import EmbeddingModel
+from docgrid_core.store.models import find_model_in
+from docgrid_core.store.partitions import vector_type
+
+MAX_TOP_K = 50
+
+VISIBLE = """
+    embeddings AS e
+    JOIN documents AS d
+      ON d.id = e.document_id AND d.current_version_id = e.document_version_id
+     AND d.status = 'INDEXED' AND d.deleted_at IS NULL
+    WHERE e.status = 'ACTIVE' AND e.embedding_model_id = {model_id}
+      AND EXISTS (SELECT FROM embedding_models AS m WHERE m.id = {model_id} AND m.is_active AND m.is_searchable)
+"""
+"""The one definition of what search sees: a FROM and a WHERE clause over `e` and `d`, for a model's id.
+
+The id is formatted in as a number, so that the model's partition and its index are chosen when it is planned.
+"""
+
+# The scan goes on in strict order until enough visible rows are found, however many STALE ones it meets on its
+# way before a VACUUM removes them; the limits that would end it early are raised.
+SCAN_SETTINGS = text(
+    """
+    SELECT set_config('hnsw.iterative_scan', 'strict_order', true),
+           set_config('hnsw.ef_search', '100', true),
+           set_config('hnsw.max_scan_tuples', '1000000', true),
+           set_config('hnsw.scan_mem_multiplier', '16', true)
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One chunk of an answer; `rank` counts from 1, `score` is 1 − cosine distance, at least 0."""
+
+    rank: int
+    document_id: DocumentId
+    title: str
+    source_uri: str
+    version_no: int
+    chunk_id: int
+    chunk_text: str = field(repr=False)
+    page_no: int | None
+    section_title: str | None = field(repr=False)
+    score: float
+
+
+@transactional
+def search(
+    tx: Transaction, model: EmbeddingModel, query_vector: Sequence[float], *, top_k: int = 5
+) -> list[SearchHit]:
+    """Return the `top_k` (1 to 50) visible chunks nearest to the query, nearest first; fewer if there are fewer.
+
+    Raises `BadParameter`, `VectorInvalid` for a query vector that has not the model's dimension or no direction,
+    and `ModelNotSearchable` when `model` is not the active one any more: embed the query with the one that is.
+    """
+    if not 1 <= top_k <= MAX_TOP_K:
+        raise BadParameter(f"top_k must be 1 to {MAX_TOP_K}, not {top_k}")
+    query = _literal(query_vector, model.dimension)
+    tx.execute(SCAN_SETTINGS)
+    rows = tx.execute(nearest(model, top_k=top_k), query=query).all()
+    if not rows:
+        _require_searchable(tx, model)
+    return [
+        SearchHit(rank, *row[:-1], score=round(max(0.0, 1.0 - row[-1]), 6))
+        for rank, row in enumerate(rows, 1)
+    ]
+
+
+def nearest(model: EmbeddingModel, *, top_k: int) -> TextClause:
+    """Return the statement of a search; its one parameter is the query vector as text."""
+    cast = vector_type(model.dimension)
+    visible = VISIBLE.format(model_id=int(model.id))
+    return text(
+        f"""
+        WITH nearest AS MATERIALIZED (
+          SELECT e.chunk_id, e.document_version_id, d.id AS document_id, d.title, d.source_uri,
+                 e.vector::{cast} <=> CAST(:query AS {cast}) AS distance
+          FROM {visible}
+          ORDER BY e.vector::{cast} <=> CAST(:query AS {cast})
+          LIMIT {int(top_k)}
+        )
+        SELECT nearest.document_id, nearest.title, nearest.source_uri, v.version_no, c.id, c.chunk_text,
+               c.page_no, c.section_title, nearest.distance
+        FROM nearest
+        JOIN document_chunks c ON c.id = nearest.chunk_id
+        JOIN document_versions v ON v.id = nearest.document_version_id
+        ORDER BY nearest.distance, c.id
+        """  # noqa: S608 - composed of constants and numbers
+    )
+
+
+def _literal(vector: Sequence[float], dimension: int) -> str:
+    """Return the vector as pgvector reads it: single precision, of length 1, which no cosine depends on."""
+    values = np.asarray(vector, dtype=np.float64)
+    if values.shape != (dimension,):
+        raise VectorInvalid(f"the query vector has shape {values.shape}, the model dimension {dimension}")
+    length = np.linalg.norm(values)
+    if not np.isfinite(length) or length == 0:
+        raise VectorInvalid("the query vector is not finite, or all zero")
+    return f"[{','.join(map(str, (values / length).astype(np.float32)))}]"
+
+
+def _require_searchable(tx: Transaction, model: EmbeddingModel) -> None:
+    if find_model_in(tx, "").id != model.id:
+        raise ModelNotSearchable(f"model {model.name} is not the active one any more")

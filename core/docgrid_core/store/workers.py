@@ -1,0 +1,208 @@
+"""Worker rows: registration, heartbeat, and the ends that fence a worker for good.
+
+STOPPED and DEAD are final. Every statement here is conditional on a live row, so no caller can revive a worker,
+and whoever comes second changes nothing.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import text
+
+from docgrid_core.database import Database, Transaction, transactional
+from docgrid_core.jobs import STOPPED_REASONS, CircuitState, StopReason, WorkerId, WorkerStatus
+from docgrid_core.records import EmbeddingModel
+from docgrid_core.store.models import find_model_in
+
+APPLICATION_PREFIX = "docgrid-worker "
+"""What a worker's `application_name` begins with; its instance id follows."""
+
+END_OLDER_INSTANCES = text(
+    """
+    UPDATE worker_nodes
+    SET status = 'DEAD', stop_reason = 'Restarted', stopped_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE pod_uid = :pod_uid AND pod_uid <> '' AND instance_id <> :instance_id AND status IN ('ACTIVE', 'IDLE')
+    """
+)
+
+INSERT_WORKER = text(
+    """
+    INSERT INTO worker_nodes
+      (worker_name, instance_id, host_name, ip_address, namespace, pod_name, pod_uid, node_name, indexing_worker,
+       indexing_worker_uid, embedding_model_id, max_concurrency, dead_threshold, version, status,
+       started_at, last_heartbeat_at)
+    SELECT :name, :instance_id, :host_name, :ip_address, :namespace, :pod_name, :pod_uid, :node_name,
+           :indexing_worker, :indexing_worker_uid, :model_id, :max_concurrency, :dead_threshold, :version, 'ACTIVE',
+           clock.now, clock.now
+    FROM (SELECT clock_timestamp() AS now) AS clock
+    ON CONFLICT (instance_id) DO NOTHING
+    """
+)
+
+READ_WORKER_ID = text("SELECT id FROM worker_nodes WHERE instance_id = :instance_id")
+
+HEARTBEAT = text(
+    """
+    UPDATE worker_nodes
+    SET last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), running_jobs = :running_jobs,
+        circuit = :circuit, status = CASE WHEN :running_jobs > 0 THEN 'ACTIVE' ELSE 'IDLE' END
+    WHERE id = :worker_id AND instance_id = :instance_id AND status IN ('ACTIVE', 'IDLE')
+    RETURNING last_heartbeat_at
+    """
+)
+
+STOP = text(
+    """
+    UPDATE worker_nodes
+    SET status = 'STOPPED', stop_reason = 'Stopped', stopped_at = clock_timestamp(),
+        updated_at = clock_timestamp(), running_jobs = 0
+    WHERE id = :worker_id AND instance_id = :instance_id AND status IN ('ACTIVE', 'IDLE')
+    RETURNING id
+    """
+)
+
+MARK_POD_ENDED = text(
+    """
+    UPDATE worker_nodes
+    SET status = :status, stop_reason = :reason, stopped_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE pod_uid = :pod_uid AND pod_uid <> '' AND status IN ('ACTIVE', 'IDLE')
+    RETURNING id
+    """
+)
+
+# The clock is read before the rows: a heartbeat that arrives meanwhile only makes a worker younger.
+MARK_OVERDUE = text(
+    """
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+    UPDATE worker_nodes w
+    SET status = 'DEAD', stop_reason = 'HeartbeatOverdue', stopped_at = clock.now, updated_at = clock.now
+    FROM clock
+    WHERE w.status IN ('ACTIVE', 'IDLE')
+      AND coalesce(w.last_heartbeat_at, w.started_at) <= clock.now - w.dead_threshold
+      AND CAST(:watched_since AS timestamptz) <= clock.now - w.dead_threshold
+    RETURNING w.id
+    """
+)
+
+READ_CLOCK = text("SELECT clock_timestamp()")
+
+# A process that ended otherwise than by its own stop may be frozen in the middle of a statement: its sessions
+# are cut, so that nothing that it still holds outlives it.
+TERMINATE_SESSIONS = text(
+    """
+    SELECT pg_terminate_backend(a.pid)
+    FROM pg_stat_activity a
+    JOIN worker_nodes w ON a.application_name = :prefix || w.instance_id
+    WHERE a.datname = current_database() AND a.application_name LIKE :prefix || '%'
+      AND w.status IN ('STOPPED', 'DEAD') AND w.stop_reason <> 'Stopped'
+      AND a.backend_start < w.stopped_at
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """What a process says of itself at registration. `instance_id` is made at its start, never from a name."""
+
+    instance_id: UUID
+    name: str
+    host_name: str
+    ip_address: str
+    version: str
+    max_concurrency: int
+    dead_threshold: timedelta
+    model: str = ""
+    namespace: str = ""
+    pod_name: str = ""
+    pod_uid: str = ""
+    node_name: str = ""
+    indexing_worker: str = ""
+    indexing_worker_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredWorker:
+    """A worker's row and the model whose jobs it claims."""
+
+    id: WorkerId
+    instance_id: UUID
+    model: EmbeddingModel
+
+
+@transactional
+def register(tx: Transaction, identity: WorkerIdentity) -> RegisteredWorker:
+    """Insert the worker's row; older live rows of the same pod become DEAD `Restarted`.
+
+    Repeating it after a lost answer returns the same row. Raises `ModelNotFound` or `ModelNotSearchable` when
+    there is no model to work for.
+    """
+    model = find_model_in(tx, identity.model)
+    tx.execute(END_OLDER_INSTANCES, pod_uid=identity.pod_uid, instance_id=identity.instance_id)
+    tx.execute(
+        INSERT_WORKER,
+        instance_id=identity.instance_id,
+        name=identity.name,
+        host_name=identity.host_name,
+        ip_address=identity.ip_address,
+        version=identity.version,
+        max_concurrency=identity.max_concurrency,
+        dead_threshold=identity.dead_threshold,
+        model_id=model.id,
+        namespace=identity.namespace,
+        pod_name=identity.pod_name,
+        pod_uid=identity.pod_uid,
+        node_name=identity.node_name,
+        indexing_worker=identity.indexing_worker,
+        indexing_worker_uid=identity.indexing_worker_uid,
+    )
+    worker_id = WorkerId(tx.execute(READ_WORKER_ID, instance_id=identity.instance_id).scalar_one())
+    return RegisteredWorker(worker_id, identity.instance_id, model)
+
+
+def heartbeat(
+    db: Database, worker: RegisteredWorker, *, running_jobs: int, circuit: CircuitState = CircuitState.CLOSED
+) -> datetime | None:
+    """Say that the process lives; return the database's time, or None: this process is fenced."""
+    rows = db.run_statement(
+        HEARTBEAT,
+        {
+            "worker_id": worker.id,
+            "instance_id": worker.instance_id,
+            "running_jobs": running_jobs,
+            "circuit": circuit,
+        },
+    )
+    return rows[0][0] if rows else None
+
+
+def stop(db: Database, worker: RegisteredWorker) -> bool:
+    """Mark the worker STOPPED, its last write; False if it had been fenced before."""
+    return bool(db.run_statement(STOP, {"worker_id": worker.id, "instance_id": worker.instance_id}))
+
+
+def mark_pod_ended(db: Database, *, pod_uid: str, reason: StopReason) -> list[WorkerId]:
+    """Mark the live workers of a pod ended, by someone who knows that its process has ended."""
+    status = WorkerStatus.STOPPED if reason in STOPPED_REASONS else WorkerStatus.DEAD
+    rows = db.run_statement(MARK_POD_ENDED, {"pod_uid": pod_uid, "reason": reason, "status": status})
+    return [WorkerId(row[0]) for row in rows]
+
+
+def mark_overdue(db: Database, *, watched_since: datetime) -> list[WorkerId]:
+    """Mark workers whose heartbeat is overdue DEAD.
+
+    `watched_since` is since when the caller has reached the database without a gap: a worker is judged only
+    when that covers its whole dead-threshold, so that an outage of the database kills no fleet.
+    """
+    return [WorkerId(row[0]) for row in db.run_statement(MARK_OVERDUE, {"watched_since": watched_since})]
+
+
+def read_clock(db: Database) -> datetime:
+    """Return the database's time."""
+    now: datetime = db.run_statement(READ_CLOCK, {})[0][0]
+    return now
+
+
+def terminate_sessions_of_ended(db: Database) -> int:
+    """End the sessions of workers that ended otherwise than by their own stop; return how many."""
+    return len(db.run_statement(TERMINATE_SESSIONS, {"prefix": APPLICATION_PREFIX}))
