@@ -2,8 +2,8 @@
 
 The run gets a temp folder of its own (`TMPDIR`, for it and for every process that it starts); at the end
 nothing but pytest's own folder may be in it, and it is removed. A process belongs to the run if it descends
-from it, or carries its mark in the environment, or names its temp folder on its command line: so one whose
-parent was killed, or that dropped its environment, is found too.
+from it, carries its mark in the environment, or names its temp folder on its command line or works in it, or
+descends from one that does: so one whose parent was killed, or that dropped its environment, is found too.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -37,9 +36,12 @@ class LeakPlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Look for leaks once all fixtures are torn down; end the processes among them."""
-        for process in self._find_processes():
+        processes = self._find_processes()
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._leaks.append(f"process {process.pid}: {' '.join(process.cmdline())}")
+        for process in processes:  # only now: the end of one may be the end of its parent
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._leaks += [f"file {path.name}" for path in self._folder.iterdir() if not _is_of_pytest(path)]
         if self._leaks and session.exitstatus == pytest.ExitCode.OK:
@@ -61,16 +63,17 @@ class LeakPlugin:
                 os.environ[key] = value
         tempfile.tempdir = None
 
-    def _find_processes(self) -> Iterator[psutil.Process]:
+    def _find_processes(self) -> set[psutil.Process]:
         me = psutil.Process()
-        descendants = {process.pid for process in me.children(recursive=True)}
+        found = set(me.children(recursive=True))
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess):  # it may end while it is looked at
-                if process != me and (process.pid in descendants or self._is_marked(process)):
-                    yield process
+                if process != me and self._is_marked(process):
+                    found |= {process, *process.children(recursive=True)}
+        return found
 
     def _is_marked(self, process: psutil.Process) -> bool:
-        if _is_told(self._folder, process):
+        if _names(self._folder, process):
             return True
         try:
             return process.environ().get(MARK) == self._mark
@@ -85,13 +88,16 @@ def clear_after_killed_runs() -> None:
             continue
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if _is_told(folder, process):
+                if _names(folder, process):
                     process.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_told(folder: Path, process: psutil.Process) -> bool:
-    return any(str(folder) in argument for argument in process.cmdline())
+def _names(folder: Path, process: psutil.Process) -> bool:
+    told = process.cmdline()
+    with contextlib.suppress(psutil.AccessDenied):  # another user's
+        told.append(process.cwd())
+    return any(str(folder) in text for text in told)
 
 
 def _is_of_pytest(path: Path) -> bool:

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from pydantic import SecretStr
 
@@ -25,7 +24,6 @@ from docgrid_cli.local.postgres import EmbeddedPostgres
 from docgrid_core.settings import StorageSettings
 
 _IMAGE = "pgvector/pgvector:0.8.1-pg17"
-_PREFIX = "docgrid-test-"
 
 
 @pytest.fixture(scope="session")
@@ -109,30 +107,13 @@ def model_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a folder that an unprivileged server can reach; a killed test run's are cleared away here too."""
-    _clear_leftovers()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    """Yield a folder that an unprivileged server can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="servers-"))
     folder.chmod(0o755)
     try:
         yield folder
     finally:
         shutil.rmtree(folder)
-
-
-def _clear_leftovers() -> None:
-    # Every server works in its own folder below a scratch folder, and that one's name says whose it is.
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        owner = folder.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            _kill_processes_in(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _kill_processes_in(folder: Path) -> None:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if Path(process.cwd()).is_relative_to(folder):
-                process.kill()
 
 
 def _docker_answers() -> bool:

@@ -66,6 +66,7 @@ class EmbeddedPostgres(Server):
         super().__init__(port=port)
         self._account = unprivileged_account()
         self._wanted = folder
+        self._durable = durable
         self._settings = _SETTINGS | {"port": str(port)} | ({} if durable else _VOLATILE)
 
     def url(self, database: str = DATABASE) -> str:
@@ -135,9 +136,9 @@ class EmbeddedPostgres(Server):
         password.touch(mode=0o600)
         password.write_text(secrets.token_urlsafe(24))
         give_to(password, self._account)
-        self._run(
-            "initdb", "-D", str(data), "-U", USER, f"--pwfile={password}", *_INITDB_OPTIONS, folder=data
-        )
+        options = ["-U", USER, f"--pwfile={password}", *_INITDB_OPTIONS]
+        options += [] if self._durable else ["--no-sync"]
+        self._run("initdb", "-D", str(data), *options, folder=data)
         if self._account is not None:
             os.chown(password, 0, 0)
         # 3. Without a server, so without a login; CREATE DATABASE wants to be alone on its line.
@@ -188,9 +189,10 @@ def end_leftovers(folder: Path, *, limit: float) -> list[psutil.Process]:
 
 def _recorded_postmaster(data: Path) -> psutil.Process | None:
     """Return the server of the pid file, if pid and start time say that it still runs."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
         lines = (data / "postmaster.pid").read_text().splitlines()
-        return Identity(pid=int(lines[0]), started_at=float(lines[2])).find()
+        process = Identity(pid=int(lines[0]), started_at=float(lines[2])).find()
+        return process if process is not None and process.name() == "postgres" else None
     return None
 
 

@@ -100,7 +100,9 @@ class LocalStack:
             server.wait_until_ready()
         _make_bucket(reach)
         # 4. Maintenance, which learns of the workers that are gone, then workers.
-        supervisor.start_maintenance(DatabaseCaretaker(db), interval=maintenance.interval.total_seconds())
+        supervisor.start_maintenance(
+            DatabaseCaretaker(db, maintenance, worker), interval=maintenance.interval.total_seconds()
+        )
         for pod_uid in ledger.entries():
             # A worker that we have asked to end is no crash. Of the others nobody knows: they count as one.
             supervisor.worker_ended(pod_uid, StopReason.STOPPED if pod_uid in ended else StopReason.ERROR)
