@@ -8,7 +8,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["support.layers", "support.leaks", "support.servers", "support.database"]
+pytest_plugins = ["pytester", "support.layers", "support.leaks", "support.servers", "support.database"]
 
 # No deadlines and no complaint about slow data: on a busy machine both fail tests that are right.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -22,7 +22,7 @@ from docgrid_core.store import models
 
 DIMENSION = 8
 
-# Copying the files is five times as fast as logging every page of them: nobody recovers a test's database.
+# Copying the files is faster than logging every page of them, and nobody recovers a test's database.
 CREATE = sql.SQL("CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
 # FORCE: what a test proves may be that a session is still there.
 DROP = sql.SQL("DROP DATABASE {name} WITH (FORCE)")
