@@ -10,8 +10,10 @@ from docgrid_core.errors import (
     ContentError,
     DatabaseUnavailable,
     DatabaseUnusable,
+    DiskFull,
     DocGridError,
     FaultError,
+    InternalError,
     ProviderUnavailable,
     RefusedError,
     SettingsError,
@@ -36,8 +38,8 @@ def test_every_code_belongs_to_one_class() -> None:
     for cls in RAISED:
         by_code[cls.code].add(cls)
     shared = {code: owners for code, owners in by_code.items() if len(owners) > 1}
-    # To a caller both say the same: the database could not do it now, try again.
-    assert shared == {"COMMON-005": {Busy, DatabaseUnavailable}}
+    # To a caller they say the same, "try again" and "internal"; their texts tell an operator which it is.
+    assert shared == {"COMMON-005": {Busy, DatabaseUnavailable}, "COMMON-006": {DiskFull, InternalError}}
 
 
 @pytest.mark.parametrize("cls", RAISED)
