@@ -4,14 +4,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Return `text` without NUL characters, lone surrogates replaced by U+FFFD, real characters kept."""
-    if "\0" in text:
-        text = text.replace("\0", "")
-    return text if text.isascii() else _LONE_SURROGATE.sub("�", text)
+    """Return `text` without NUL characters; a lone surrogate becomes U+FFFD, a pair its character."""
+    text = text.replace("\0", "")
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    # UTF-16 is the one encoding in which a pair of surrogates means its character.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def clean_json(value: Any) -> Any:

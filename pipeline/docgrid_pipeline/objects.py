@@ -30,7 +30,7 @@ from docgrid_core.errors import (
 from docgrid_core.jobs import StorageProvider
 from docgrid_core.records import ObjectRef
 from docgrid_core.settings import StorageSettings
-from docgrid_pipeline.parsing.cleaning import clean_text
+from docgrid_core.text import clean
 from docgrid_pipeline.storage_errors import disk_errors, store_errors
 
 _PART = 64 * 1024
@@ -106,9 +106,7 @@ class ObjectStore:
                     self._client.put_object(
                         self._bucket, key, copy, size, content_type=content_type, num_parallel_uploads=1
                     )
-        return ObjectRef(
-            StorageProvider.S3, self._bucket, key, sha256, size, content_type, clean_text(path.name)
-        )
+        return ObjectRef(StorageProvider.S3, self._bucket, key, sha256, size, content_type, clean(path.name))
 
     def fetch(self, ref: ObjectRef, *, to: Path, max_size: int) -> None:
         """Write the bytes of `ref` to the file `to`; on any error the file is removed.
@@ -151,7 +149,7 @@ class ObjectStore:
             sha256=sha256,
             size=size,
             content_type=answer.headers.get("content-type", ""),
-            filename=clean_text(PurePosixPath(listed.key).name),
+            filename=clean(PurePosixPath(listed.key).name),
             etag=etag,
             object_version=listed.version,
         )

@@ -8,9 +8,10 @@ from typing import Self
 
 
 class BrokenServer:
-    """A context manager; `answer` is sent to each connection before it is closed, None is sent to nobody."""
+    """A context manager; `answer` goes to each connection before it is closed, None to nobody. Counts them."""
 
     def __init__(self, answer: bytes | None) -> None:
+        self.connections = 0
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._ended = threading.Event()
@@ -41,6 +42,7 @@ class BrokenServer:
                 except OSError:
                     return
                 open_connections.enter_context(connection)
+                self.connections += 1
                 connection.settimeout(5)
                 connection.recv(65536)
                 if self._answer is not None:

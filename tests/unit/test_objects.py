@@ -376,12 +376,13 @@ def xml(status: str, code: str) -> bytes:
         pytest.param(xml("429 Slow", "TooManyRequests"), id="429"),
     ],
 )
-def test_a_store_that_does_not_work_is_unavailable_in_bounded_time(
+def test_a_store_that_does_not_work_is_unavailable_after_one_try_in_bounded_time(
     use: Use, answer: bytes | None, tmp_path: Path, document: Path
 ) -> None:
     started = time.monotonic()
     with BrokenServer(answer) as server:
         assert type(error_of(use, settings_for(server.endpoint), tmp_path)) is StorageUnavailable
+        assert server.connections == 1
     assert time.monotonic() - started < 3
 
 

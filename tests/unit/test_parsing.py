@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from docgrid_core.errors import ContentEmpty, ContentNotUtf8, ContentUnsupported
 from docgrid_core.jobs import DocumentType
-from docgrid_pipeline.parsing import HEAD_SIZE, SUPPORTED, ParsedDocument, clean_text, document_type_of, parse
-from docgrid_pipeline.parsing.cleaning import clean_metadata
+from docgrid_core.text import clean, clean_json
+from docgrid_pipeline.parsing import HEAD_SIZE, SUPPORTED, ParsedDocument, document_type_of, parse
 from docgrid_pipeline.parsing.text import parse_text
 
 
@@ -105,19 +105,19 @@ def test_nul_is_removed_from_text_title_section_and_metadata(tmp_path: Path) -> 
 
 def test_lone_surrogates_are_replaced_and_real_pairs_kept() -> None:
     """Case 17."""
-    assert clean_text("a\ud83d\ude00b") == "a😀b"
-    assert clean_text("\ude00a\ud83d") == "\ufffda\ufffd"
-    assert clean_text("a\ud83db\ufeff😀") == "a\ufffdb\ufeff😀"
+    assert clean("a\ud83d\ude00b") == "a😀b"
+    assert clean("\ude00a\ud83d") == "\ufffda\ufffd"
+    assert clean("a\ud83db\ufeff😀") == "a\ufffdb\ufeff😀"
 
 
 @given(st.text(alphabet=st.characters()))
 def test_cleaned_text_can_always_be_stored_and_cleaning_again_changes_nothing(text: str) -> None:
-    cleaned = clean_text(text)
+    cleaned = clean(text)
     assert "\0" not in cleaned
     assert cleaned.encode("utf-8").decode("utf-8") == cleaned
-    assert clean_text(cleaned) == cleaned
+    assert clean(cleaned) == cleaned
 
 
 def test_metadata_is_cleaned_at_every_depth_keys_included() -> None:
     dirty = {"a\0": ["\ud800", {"b": "c\0"}], "n": 1, "none": None}
-    assert clean_metadata(dirty) == {"a": ["\ufffd", {"b": "c"}], "n": 1, "none": None}
+    assert clean_json(dirty) == {"a": ["\ufffd", {"b": "c"}], "n": 1, "none": None}

@@ -46,10 +46,9 @@ class BuiltinProvider:
 
 
 def _load() -> Any:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     # The import calls logging.basicConfig, which leaves a root logger alone that has a handler.
-    root.addHandler(logging.NullHandler())
+    silence = logging.NullHandler()
+    logging.getLogger().addHandler(silence)
     try:
         import wordllama  # type: ignore[import-untyped]
     except ImportError:
@@ -57,7 +56,6 @@ def _load() -> Any:
             "DOCGRID_EMBEDDING_PROVIDER=builtin: needs the package wordllama (docgrid[local])"
         ) from None
     finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+        logging.getLogger().removeHandler(silence)
     folder = Path(wordllama.__file__).parent
     return wordllama.WordLlama.load(cache_dir=folder, disable_download=True)

@@ -123,7 +123,7 @@ def _build_client(settings: EmbeddingSettings) -> httpx.Client:
         timeout=httpx.Timeout(
             settings.read_timeout.total_seconds(), connect=settings.connect_timeout.total_seconds()
         ),
-        limits=httpx.Limits(max_connections=settings.concurrency, keepalive_expiry=_KEEP_ALIVE),
+        limits=httpx.Limits(keepalive_expiry=_KEEP_ALIVE),  # how many are open, the places decide
         trust_env=False,
     )
 

@@ -9,13 +9,13 @@ from pathlib import Path, PurePosixPath
 
 from docgrid_core.errors import ContentEmpty, ContentUnsupported
 from docgrid_core.jobs import DocumentType
-from docgrid_pipeline.parsing.cleaning import clean_metadata, clean_text
+from docgrid_core.text import clean, clean_json
 from docgrid_pipeline.parsing.document import ParsedDocument, Segment
 from docgrid_pipeline.parsing.html import parse_html
 from docgrid_pipeline.parsing.markdown import parse_markdown
 from docgrid_pipeline.parsing.text import parse_text
 
-__all__ = ["HEAD_SIZE", "SUPPORTED", "ParsedDocument", "Segment", "clean_text", "document_type_of", "parse"]
+__all__ = ["HEAD_SIZE", "SUPPORTED", "ParsedDocument", "Segment", "document_type_of", "parse"]
 
 HEAD_SIZE = 512
 """Bytes of a document's beginning that are enough for `document_type_of`."""
@@ -84,16 +84,16 @@ def parse(path: Path, document_type: DocumentType) -> ParsedDocument:
 
 
 def _cleaned(document: ParsedDocument) -> ParsedDocument:
-    title = None if document.title is None else clean_text(document.title).strip() or None
+    title = None if document.title is None else clean(document.title).strip() or None
     return ParsedDocument(title, tuple(_cleaned_segment(segment) for segment in document.segments))
 
 
 def _cleaned_segment(segment: Segment) -> Segment:
     return Segment(
-        text=clean_text(segment.text),
+        text=clean(segment.text),
         page_no=segment.page_no,
-        section_title=None if segment.section_title is None else clean_text(segment.section_title) or None,
-        metadata=clean_metadata(dict(segment.metadata)),
+        section_title=None if segment.section_title is None else clean(segment.section_title) or None,
+        metadata=clean_json(segment.metadata),
     )
 
 
