@@ -57,8 +57,9 @@ CLAIM = text(
     )
     SELECT worker.is_live, claimed.id, claimed.claim_token, claimed.document_version_id,
            claimed.embedding_model_id, claimed.locked_at, claimed.lock_expires_at,
-           (SELECT greatest(min(next_retry_at) - clock_timestamp(), interval '0') FROM embedding_jobs
-            WHERE status = 'PENDING' AND next_retry_at IS NOT NULL AND embedding_model_id = worker.model_id)
+           (SELECT greatest(next_retry_at - clock_timestamp(), interval '0') FROM embedding_jobs
+            WHERE status = 'PENDING' AND next_retry_at IS NOT NULL AND embedding_model_id = worker.model_id
+            ORDER BY next_retry_at LIMIT 1)
     FROM worker LEFT JOIN claimed ON true
     ORDER BY claimed.priority DESC, claimed.created_at, claimed.id
     """
