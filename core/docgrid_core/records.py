@@ -118,10 +118,11 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class ParseTask:
-    """What a worker must read and parse."""
+    """What a worker must read and parse. `age` is how long ago the version was registered."""
 
     source: ObjectRef
     document_type: DocumentType
+    age: timedelta
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from docgrid_core.durations import Duration, format_duration
 from docgrid_core.errors import SettingsError
+from docgrid_core.retry import RetryPolicy
 
 
 def _positive(value: timedelta) -> timedelta:
@@ -102,6 +103,11 @@ class WorkerSettings(Section):
         _require_at_most(self, "polling_interval", "idle_max_polling_interval")
         _require_at_most(self, "retry_initial_delay", "retry_max_delay")
         return self
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How long failed jobs wait."""
+        return RetryPolicy(self.retry_initial_delay, self.retry_max_delay, self.retry_jitter)
 
 
 class MaintenanceSettings(Section):
@@ -210,6 +216,7 @@ SECTIONS: tuple[type[Section], ...] = (
 )
 
 S = TypeVar("S", bound=Section)
+G = TypeVar("G")
 
 
 def load(section: type[S], **overrides: Any) -> S:
@@ -223,6 +230,20 @@ def load(section: type[S], **overrides: Any) -> S:
     except ValidationError as error:
         lines = [_explain(section, dict(problem)) for problem in error.errors(include_url=False)]
     raise SettingsError("\n".join(lines))
+
+
+def load_group(group: type[G]) -> G:
+    """Read every section of a dataclass of sections; raises one `SettingsError` for all that is wrong."""
+    values: dict[str, Section] = {}
+    problems: list[str] = []
+    for name, section in get_type_hints(group).items():
+        try:
+            values[name] = load(section)
+        except SettingsError as error:
+            problems.append(str(error))
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return group(**values)
 
 
 def unknown_keys(environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -43,7 +43,8 @@ def fail(tx: Transaction, own: Ownership, report: Report, *, policy: RetryPolicy
 
     The same report again returns the stored outcome, whatever the job is now. Raises `BadParameter` for a type
     that only recovery may decide, `AttemptAlreadyEnded` for a different report of an ended attempt, the
-    refusals of `LockedJob.require_owner`, and `AttemptMismatch`.
+    refusals of `LockedJob.require_owner`, `AttemptMismatch`, and `FailureInconsistent` when the version has
+    ended already: then only INDEXING_STATE_INCONSISTENT can be reported, which ends the job.
     """
     if report.failure_type in CRASHES:
         raise BadParameter(f"{report.failure_type} is decided by recovery, never reported")
@@ -61,7 +62,9 @@ def apply(
     """Make the transition for an execution whose ownership is proven; the job is locked."""
     version = lock_version(tx, job.version_id)
     lock_document(tx, version.document_id)
-    if version.status not in VERSION_IN_FLIGHT:
+    if version.status not in VERSION_IN_FLIGHT and (
+        report.failure_type is not FailureType.INDEXING_STATE_INCONSISTENT
+    ):
         raise FailureInconsistent(f"version {version.id} is {version.status}")
     retried = is_retried(
         report.failure_type, retry_count=job.retry_count, max_retry_count=job.max_retry_count

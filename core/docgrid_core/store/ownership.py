@@ -53,7 +53,7 @@ LOCK_JOB = text(
 
 LOCK_VERSION = text(
     """
-    SELECT id, document_id, version_no, file_object_id, file_hash, status
+    SELECT id, document_id, version_no, status
     FROM document_versions WHERE id = :version_id FOR NO KEY UPDATE
     """
 )
@@ -110,8 +110,6 @@ class LockedVersion:
     id: VersionId
     document_id: DocumentId
     version_no: int
-    file_object_id: int
-    file_hash: str
     status: VersionStatus
 
 

@@ -37,9 +37,10 @@ START_DOCUMENT = text(
 
 READ_SOURCE = text(
     """
-    SELECT storage_provider, bucket_name, object_key, f.file_hash, file_size, f.content_type,
-           f.original_filename, etag, object_version
-    FROM file_objects f WHERE id = :file_object_id
+    SELECT f.storage_provider, f.bucket_name, f.object_key, f.file_hash, f.file_size, f.content_type,
+           f.original_filename, f.etag, f.object_version, :now - v.created_at AS age
+    FROM document_versions v JOIN file_objects f ON f.id = v.file_object_id
+    WHERE v.id = :version_id
     """
 )
 
@@ -86,8 +87,9 @@ def prepare(tx: Transaction, own: Ownership) -> ParseTask | None:
         events.record(
             tx, job.id, EventType.PARSE_STARTED, IN_PROCESSING, at=job.now, attempt_no=attempt.number
         )
-    row = tx.execute(READ_SOURCE, file_object_id=version.file_object_id).one()
-    return ParseTask(ObjectRef(StorageProvider(row[0]), *row[1:]), DocumentType(document.document_type))
+    row = tx.execute(READ_SOURCE, version_id=version.id, now=job.now).one()
+    source = ObjectRef(StorageProvider(row[0]), *row[1:9])
+    return ParseTask(source, DocumentType(document.document_type), row.age)
 
 
 @transactional

@@ -1,0 +1,57 @@
+"""The HTTP endpoint of a worker: is it alive, is it ready, what does it count."""
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from docgrid_core.errors import SettingsError
+
+Probe = Callable[[], str]
+"""Returns what is wrong, or an empty string."""
+
+
+class HealthServer:
+    """Serves `/livez`, `/readyz` and `/metrics` from threads of its own."""
+
+    def __init__(self, host: str, port: int, *, live: Probe, ready: Probe) -> None:
+        """Bind the port; raises `SettingsError` when it is taken."""
+        probes = {"/livez": live, "/readyz": ready}
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 10
+
+            def do_GET(self) -> None:
+                if self.path == "/metrics":
+                    self._answer(HTTPStatus.OK, generate_latest(), CONTENT_TYPE_LATEST)
+                elif (probe := probes.get(self.path)) is not None:
+                    problem = probe()
+                    status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+                    self._answer(status, f"{problem or 'ok'}\n".encode(), "text/plain; charset=utf-8")
+                else:
+                    self._answer(HTTPStatus.NOT_FOUND, b"not found\n", "text/plain; charset=utf-8")
+
+            def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Probes come every few seconds: nothing is logged."""
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise SettingsError(
+                f"DOCGRID_WORKER_HEALTH_PORT={port}: can not listen on {host}:{port} ({error.strerror})"
+            ) from None
+        self._server.daemon_threads = True
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
