@@ -78,10 +78,7 @@ def search(
     rows = tx.execute(nearest(model, top_k=top_k), query=query).all()
     if not rows:
         _require_searchable(tx, model)
-    return [
-        SearchHit(rank, *found, round(max(0.0, 1.0 - distance), 6))
-        for rank, (*found, distance) in enumerate(rows, 1)
-    ]
+    return [SearchHit(rank, *row) for rank, row in enumerate(rows, 1)]
 
 
 def nearest(model: EmbeddingModel, *, top_k: int) -> TextClause:
@@ -98,7 +95,7 @@ def nearest(model: EmbeddingModel, *, top_k: int) -> TextClause:
           LIMIT {int(top_k)}
         )
         SELECT nearest.document_id, nearest.title, nearest.source_uri, v.version_no, c.id, c.chunk_text,
-               c.page_no, c.section_title, nearest.distance
+               c.page_no, c.section_title, round(greatest(1 - nearest.distance, 0)::numeric, 6)::float8
         FROM nearest
         JOIN document_chunks c ON c.id = nearest.chunk_id
         JOIN document_versions v ON v.id = nearest.document_version_id
