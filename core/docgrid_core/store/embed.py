@@ -4,13 +4,11 @@ import hashlib
 from collections.abc import Iterator
 from datetime import timedelta
 
-import numpy as np
-from numpy.typing import NDArray
 from pgvector import Vector
 from sqlalchemy import text
 
 from docgrid_core.database import Transaction, transactional
-from docgrid_core.errors import EmbeddingNotAllowed, EmbeddingSetInconsistent, VectorInvalid
+from docgrid_core.errors import EmbeddingNotAllowed, EmbeddingSetInconsistent
 from docgrid_core.jobs import EventType, ModelId, VersionStatus
 from docgrid_core.records import EmbedTask, Ownership, StoredChunk
 from docgrid_core.store import events
@@ -18,6 +16,7 @@ from docgrid_core.store.leases import renew_own
 from docgrid_core.store.models import model_by_id
 from docgrid_core.store.ownership import LockedVersion, enter, lock_version
 from docgrid_core.store.parse import IN_PROCESSING, SET_VERSION
+from docgrid_core.vectors import Vectors, check_vectors
 
 READ_CHUNKS = text(
     """
@@ -98,7 +97,7 @@ def store(
     tx: Transaction,
     own: Ownership,
     task: EmbedTask,
-    vectors: NDArray[np.float32],
+    vectors: Vectors,
     *,
     lease_duration: timedelta,
     timeout: timedelta,
@@ -108,7 +107,7 @@ def store(
     `timeout` bounds the insert, which builds the index as it goes. Raises as `prepare` does, and
     `VectorInvalid` for a vector of another dimension, one that is not finite, or one that is all zero.
     """
-    validate(vectors, count=len(task.chunks), dimension=task.model.dimension)
+    vectors = check_vectors(vectors, count=len(task.chunks), dimension=task.model.dimension)
     # 1. The vectors are on the server before any lock is taken: a stalled COPY holds up nobody.
     tx.limit_statements(timeout)
     tx.execute(CREATE_STAGING)
@@ -129,16 +128,6 @@ def store(
     renew_own(tx, job, lease_duration)
 
 
-def validate(vectors: NDArray[np.float32], *, count: int, dimension: int) -> None:
-    """Raise `VectorInvalid` unless there are `count` finite, non-zero vectors of `dimension`."""
-    if vectors.shape != (count, dimension):
-        raise VectorInvalid(f"shape {vectors.shape} instead of {(count, dimension)}")
-    if not np.isfinite(vectors).all():
-        raise VectorInvalid("not finite")
-    if not vectors.any(axis=1).all():
-        raise VectorInvalid("all zero")
-
-
 def _is_embedded(tx: Transaction, version: LockedVersion, model_id: ModelId, chunks: int) -> bool:
     """Tell whether a whole ACTIVE set is stored; raise if the version can not be embedded or a part is."""
     if version.status not in {VersionStatus.CHUNKED, VersionStatus.EMBEDDING}:
@@ -149,7 +138,7 @@ def _is_embedded(tx: Transaction, version: LockedVersion, model_id: ModelId, chu
     return active == chunks
 
 
-def _rows(task: EmbedTask, vectors: NDArray[np.float32]) -> Iterator[tuple[object, ...]]:
+def _rows(task: EmbedTask, vectors: Vectors) -> Iterator[tuple[object, ...]]:
     for chunk, vector in zip(task.chunks, vectors, strict=True):
         digest = hashlib.sha256(vector.astype(">f4").tobytes()).hexdigest()
         yield chunk.id, chunk.index, chunk.content_hash, Vector(vector), digest

@@ -6,15 +6,15 @@ Called by the CLI and later the API, after the query's text was embedded: no con
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from sqlalchemy import TextClause, text
 
 from docgrid_core.database import Transaction, transactional
-from docgrid_core.errors import BadParameter, ModelNotSearchable, VectorInvalid
+from docgrid_core.errors import BadParameter, ModelNotSearchable
 from docgrid_core.jobs import DocumentId
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.store.models import find_model_in
 from docgrid_core.store.partitions import vector_type
+from docgrid_core.vectors import check_vectors
 
 MAX_TOP_K = 50
 
@@ -105,14 +105,9 @@ def nearest(model: EmbeddingModel, *, top_k: int) -> TextClause:
 
 
 def _literal(vector: Sequence[float], dimension: int) -> str:
-    """Return the vector as pgvector reads it: single precision, of length 1, which no cosine depends on."""
-    values = np.asarray(vector, dtype=np.float64)
-    if values.shape != (dimension,):
-        raise VectorInvalid(f"the query vector has shape {values.shape}, the model dimension {dimension}")
-    length = np.linalg.norm(values)
-    if not np.isfinite(length) or length == 0:
-        raise VectorInvalid("the query vector is not finite, or all zero")
-    return f"[{','.join(map(str, (values / length).astype(np.float32)))}]"
+    """Return the vector as pgvector reads it; raises `VectorInvalid`."""
+    (values,) = check_vectors([vector], count=1, dimension=dimension)
+    return f"[{','.join(map(str, values))}]"
 
 
 def _require_searchable(tx: Transaction, model: EmbeddingModel) -> None:

@@ -7,8 +7,8 @@ branch in `build_provider` and its name in `EmbeddingSettings.provider`.
 from docgrid_core.errors import SettingsError
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.settings import EmbeddingSettings
+from docgrid_core.vectors import Vectors
 from docgrid_pipeline.embeddings.provider import EmbeddingProvider, Purpose
-from docgrid_pipeline.embeddings.vectors import Vectors
 
 __all__ = ["EmbeddingProvider", "Purpose", "Vectors", "build_provider"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from docgrid_core.errors import FaultError, ProviderRefused, ProviderUnavailable, VectorInvalid
 from docgrid_core.records import EmbeddingModel
-from docgrid_pipeline.embeddings.vectors import Vectors, check_vectors
+from docgrid_core.vectors import Vectors, check_vectors
 
 _TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 _LONGEST_WAIT = 86_400.0  # seconds

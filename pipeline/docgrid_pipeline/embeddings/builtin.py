@@ -12,9 +12,9 @@ import numpy as np
 
 from docgrid_core.errors import ProviderUnavailable, SettingsError
 from docgrid_core.records import EmbeddingModel
+from docgrid_core.vectors import Vectors, check_vectors
 from docgrid_pipeline.embeddings.batches import split
 from docgrid_pipeline.embeddings.provider import Purpose
-from docgrid_pipeline.embeddings.vectors import Vectors, check_vectors
 
 _BATCH = 8
 """Texts at once: the model pads all of them to the longest, at a kilobyte a token."""

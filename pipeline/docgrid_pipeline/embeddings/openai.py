@@ -17,11 +17,11 @@ import numpy as np
 from docgrid_core.errors import ProviderUnavailable, SettingsError, VectorInvalid
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.settings import EmbeddingSettings
+from docgrid_core.vectors import Vectors
 from docgrid_pipeline.embeddings.answers import failure, read_answer
 from docgrid_pipeline.embeddings.batches import run_all, split
 from docgrid_pipeline.embeddings.provider import Purpose
 from docgrid_pipeline.embeddings.sockets import OpenSockets
-from docgrid_pipeline.embeddings.vectors import Vectors
 
 _KEEP_ALIVE = 2.0
 """Seconds that an idle connection is kept: less than the servers do, so that none closes as we send."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from docgrid_pipeline.embeddings.vectors import Vectors
+from docgrid_core.vectors import Vectors
 
 
 class Purpose(StrEnum):

@@ -1,4 +1,4 @@
-"""What counts as a usable vector, whoever made it."""
+"""What counts as a usable vector, whoever made it: the provider's answer, the store and search ask here."""
 
 from typing import Any, TypeAlias
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from docgrid_core.errors import VectorInvalid
-from docgrid_pipeline.embeddings.vectors import check_vectors
+from docgrid_core.vectors import check_vectors
 
 GOOD = [0.5, -1.0, 2.0]
 
