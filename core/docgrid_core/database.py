@@ -66,7 +66,8 @@ class Transaction:
         driver = self.connection.connection.driver_connection
         if driver is None:
             raise DatabaseUnavailable
-        register_vector(driver)
+        if driver.adapters.types.get("vector") is None:
+            register_vector(driver)
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(types)
             for row in rows:

@@ -6,6 +6,7 @@
 import os
 import signal
 import sys
+import threading
 
 import structlog
 
@@ -34,8 +35,8 @@ def _run() -> ExitCode:
         return ExitCode.BAD_SETTINGS
     configure_logging(settings.log, worker=settings.worker.pod_name or settings.worker.name)
     lifecycle = Lifecycle()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: lifecycle.drain())
+    _watch_signals(lifecycle)
+    _watch_threads(lifecycle)
     try:
         return Worker(settings, lifecycle).run()
     except SettingsError as error:
@@ -50,6 +51,30 @@ def _run() -> ExitCode:
     except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback, it may carry anything
         log.critical("unexpected error", error_type=type(error).__name__)
         return ExitCode.ERROR
+
+
+def _watch_signals(lifecycle: Lifecycle) -> None:
+    """Turn SIGTERM and SIGINT into a drain, in a thread: a signal handler must not touch locks."""
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited by every thread that starts later
+
+    def watch() -> None:
+        while True:
+            signal.sigwait(signals)
+            lifecycle.drain()
+
+    threading.Thread(target=watch, name="signals", daemon=True).start()
+
+
+def _watch_threads(lifecycle: Lifecycle) -> None:
+    """End the process when one of its threads dies: a worker without a heartbeat or a poller is none."""
+
+    def died(args: threading.ExceptHookArgs) -> None:
+        name = "" if args.thread is None else args.thread.name
+        log.critical("a thread died", thread=name, error_type=args.exc_type.__name__)
+        lifecycle.go_silent(ExitCode.ERROR)
+
+    threading.excepthook = died
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ class _Streak:
 
     def another(self) -> None:
         self._count += 1
-        if self._count >= self.LIMIT:
+        if self._count == self.LIMIT:
             self._on_limit()
 
     def end(self) -> None:

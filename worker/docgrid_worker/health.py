@@ -45,13 +45,19 @@ class HealthServer:
                 """Probes come every few seconds: nothing is logged."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = _Server((host, port), Handler)
         except OSError as error:
             raise SettingsError(
                 f"DOCGRID_WORKER_HEALTH_PORT={port}: can not listen on {host}:{port} ({error.strerror})"
             ) from None
-        self._server.daemon_threads = True
 
     def start(self) -> None:
         """Answer from now on."""
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Ignore a caller that hangs up: the default prints a traceback."""
