@@ -66,6 +66,6 @@ def test_a_program_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_the_line_of_a_log_that_tells_why_is_found(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    log.write_text("LOG: starting\nFATAL: no space left\nLOG: bye\n")
-    assert last_line(log) == "FATAL: no space left"
+    log.write_text("LOG: starting\n2026-12-01 UTC [7] FATAL:  no space left\nLOG: bye\n")
+    assert last_line(log) == "FATAL:  no space left"
     assert last_line(tmp_path / "missing.log") == ""

@@ -21,7 +21,7 @@ from docgrid_cli.local.modelserver import ModelServer
 from docgrid_cli.local.objectstore import PORTS, ObjectStoreServer
 from docgrid_cli.local.ports import LOOPBACK, free_ports
 from docgrid_cli.local.postgres import EmbeddedPostgres
-from docgrid_cli.local.process import unprivileged_account
+from docgrid_cli.local.process import unprivileged_account, wait_until_ended
 from docgrid_cli.local.server import Server
 from support.local_stack import EventLog
 from support.servers import scratch_folder
@@ -157,7 +157,7 @@ def test_a_backend_that_outlives_its_postmaster_does_not_hold_up_the_restart(
     assert postgres.child is not None
     postgres.child.wait()
     postgres.start()
-    assert not backend.is_running()
+    assert wait_until_ended([backend], limit=0) == []
     busy.close()
 
 

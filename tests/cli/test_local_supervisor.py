@@ -4,6 +4,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from docgrid_cli.local.process import Launch
 from docgrid_cli.local.supervisor import Supervisor
 from docgrid_core.errors import DatabaseUnavailable
 from docgrid_core.jobs import StopReason
-from support.local_stack import EventLog
+from support.local_stack import EventLog, wait_until
 
 DRAINS = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); time.sleep(600)"
 IS_FENCED = "import sys; sys.exit(75)"
@@ -114,6 +115,26 @@ def test_a_stop_lets_workers_drain_and_records_their_end_before_maintenance_stop
     assert told == {worker.pod_uid for worker in workers}
     assert not scene.ledger.entries()
     assert not [event for event in scene.log.events if event.kind is EventKind.ENDED]
+
+
+def test_a_stop_can_be_hurried(scene: Scene, tmp_path: Path) -> None:
+    scene.start("""if True:
+        import signal, sys, threading
+        asked = threading.Semaphore(0)
+        signal.signal(15, lambda *_: asked.release())
+        print("up", flush=True)
+        asked.acquire()
+        print("drains", flush=True)
+        asked.acquire()
+    """)
+    output = tmp_path / "worker-1.log"
+    wait_until(lambda: output.exists() and "up" in output.read_text())
+    stopping = threading.Thread(target=scene.supervisor.stop)
+    stopping.start()
+    wait_until(lambda: "drains" in output.read_text())
+    scene.supervisor.hurry()
+    stopping.join(5)
+    assert not stopping.is_alive()
 
 
 def test_an_end_is_kept_while_the_database_is_away_and_recorded_when_it_is_back(scene: Scene) -> None:

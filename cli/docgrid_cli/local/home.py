@@ -44,16 +44,16 @@ def prepare(home: Path) -> None:
 @contextlib.contextmanager
 def locked(home: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Hold the stack's lock, waiting up to `patience` seconds; raises `LocalStackError` that names its holder."""
-    try:
-        descriptor = os.open(_lock_file(home), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise LocalStackError(f"can not write in {home}: {error.strerror} (set DOCGRID_HOME)") from error
-    try:
-        _lock(descriptor, home, patience=patience)
-        os.write(descriptor, json.dumps(asdict(_myself())).encode())
+    with contextlib.ExitStack() as undo:
+        try:
+            descriptor = os.open(_lock_file(home), os.O_RDWR | os.O_CREAT, 0o600)
+            undo.callback(os.close, descriptor)
+            _lock(descriptor, home, patience=patience)
+            undo.callback(os.ftruncate, descriptor, 0)  # we may live on without being the holder
+            os.write(descriptor, json.dumps(asdict(_myself())).encode())
+        except OSError as error:
+            raise LocalStackError(f"can not write in {home}: {error.strerror} (set DOCGRID_HOME)") from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def holder(home: Path) -> Identity | None:

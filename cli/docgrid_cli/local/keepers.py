@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from docgrid_cli.local.errors import LocalStackError
 from docgrid_cli.local.events import EventKind, Reporter, StackEvent
-from docgrid_cli.local.process import ChildProcess, Launch, last_line
+from docgrid_cli.local.process import ChildProcess, Launch
 from docgrid_cli.local.server import Server
 from docgrid_core.jobs import StopReason
 
@@ -163,19 +163,25 @@ class WorkerKeeper(Keeper):
         self._ended = ended
         self._grace = grace
         self._backoff = Backoff(young=5.0, longest=30.0)
+        self._child: ChildProcess | None = None
         self.current: RunningWorker | None = None
+
+    def hurry(self) -> None:
+        """Tell a worker that drains a second time: it then gives its jobs back instead of finishing them."""
+        if (child := self._child) is not None:
+            child.ask_to_stop()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             born = time.monotonic()
             exit_code = self._live()
-            quick = exit_code != _FENCED
-            self._stopping.wait(self._backoff.after(time.monotonic() - born) if quick else 0.0)
+            if exit_code != _FENCED:  # a fenced worker has done right, and its successor starts at once
+                self._stopping.wait(self._backoff.after(time.monotonic() - born))
 
     def _live(self) -> int | None:
         """Run one worker process from start to end; return its exit code, None if it did not start."""
         pod_uid = str(uuid.uuid4())
-        child = self._spawn(pod_uid)
+        child = self._child = self._spawn(pod_uid)
         if child is None:
             return None
         self.current = RunningWorker(name=self.name, pid=child.identity.pid, pod_uid=pod_uid)
@@ -183,7 +189,7 @@ class WorkerKeeper(Keeper):
         self._wake.wait()
         asked = self._stopping.is_set()
         child.stop(limit=self._grace)
-        self.current = None
+        self._child = self.current = None
         self._ended(pod_uid, _reason(child.exit_code))
         if not asked:
             self._tell(EventKind.ENDED, f"{self.name} {_how(child)}", pid=child.identity.pid)
@@ -212,5 +218,4 @@ def _how(child: ChildProcess | None) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"(pid {child.identity.pid}) was ended by {signal.Signals(-code).name}"
-    why = last_line(child.log) if code not in {0, _FENCED} else ""
-    return f"(pid {child.identity.pid}) ended with exit code {code}" + (f" ({why})" if why else "")
+    return f"(pid {child.identity.pid}) ended with exit code {code}, see {child.log}"

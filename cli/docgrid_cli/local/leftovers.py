@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from docgrid_cli.local.postgres import end_leftovers as end_postgres
-from docgrid_cli.local.process import kill_tree
+from docgrid_cli.local.process import kill_tree, wait_until_ended
 
 MARK = "DOCGRID_LOCAL_STACK"
 PART = "DOCGRID_LOCAL_PART"
@@ -64,7 +64,7 @@ def _end(processes: list[psutil.Process], *, limit: float) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, stubborn = psutil.wait_procs(processes, timeout=limit)
+    stubborn = wait_until_ended(processes, limit=limit)
     for process in stubborn:
         kill_tree(process.pid)
-    psutil.wait_procs(stubborn, timeout=limit)
+    wait_until_ended(stubborn, limit=limit)

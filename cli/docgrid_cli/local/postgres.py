@@ -19,7 +19,14 @@ import psutil
 from docgrid_cli.local.errors import LocalStackError
 from docgrid_cli.local.ports import LOOPBACK
 from docgrid_cli.local.postgres_files import binaries, data_folder, give_to
-from docgrid_cli.local.process import Identity, Launch, kill_tree, unprivileged_account
+from docgrid_cli.local.process import (
+    Identity,
+    Launch,
+    kill_tree,
+    telling_line,
+    unprivileged_account,
+    wait_until_ended,
+)
 from docgrid_cli.local.server import Server
 
 USER = "docgrid"
@@ -161,10 +168,8 @@ class EmbeddedPostgres(Server):
             group=account.gid if account else None,
             extra_groups=[] if account else None,
         )
-        if done.returncode != 0 or "FATAL" in done.stderr or "ERROR" in done.stderr:
-            lines = [line for line in done.stderr.splitlines() if "rror" in line or "FATAL" in line]
-            reason = (lines or done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise LocalStackError(f"can not create the database's files: {reason}")
+        if done.returncode != 0 or "FATAL:" in done.stderr or "ERROR:" in done.stderr:
+            raise LocalStackError(f"can not create the database's files: {telling_line(done.stderr)}")
 
 
 def end_leftovers(folder: Path, *, limit: float) -> list[psutil.Process]:
@@ -177,13 +182,13 @@ def end_leftovers(folder: Path, *, limit: float) -> list[psutil.Process]:
     if postmaster is not None:
         with contextlib.suppress(psutil.Error):
             postmaster.send_signal(_STOP)
-            psutil.wait_procs([postmaster], timeout=limit)
-            kill_tree(postmaster.pid)
+            if wait_until_ended([postmaster], limit=limit):
+                kill_tree(postmaster.pid)
     strays = [process for process in psutil.process_iter() if _works_in(process, data)]
     for process in strays:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(strays, timeout=5)
+    wait_until_ended(strays, limit=5)
     return strays if postmaster is None else [postmaster, *strays]
 
 

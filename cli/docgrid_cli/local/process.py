@@ -6,10 +6,12 @@
 import contextlib
 import os
 import pwd
+import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import psutil
 from docgrid_cli.local.errors import LocalStackError
 
 _CLOCK_STEP = 2.0  # seconds by which a start time may seem to move when the machine's clock is set
+_ERROR = re.compile(r"\b(FATAL|ERROR|\w*[eE]rror):")
 _LOG_LIMIT = 10_000_000  # bytes
 
 
@@ -133,14 +136,32 @@ def kill_tree(pid: int) -> None:
     _kill_group(pid)
 
 
+def wait_until_ended(processes: Iterable[psutil.Process], *, limit: float) -> list[psutil.Process]:
+    """Wait up to `limit` seconds for processes that are not our children; return those that still run.
+
+    A zombie has ended: in a container, nobody may ever reap it.
+    """
+    give_up = time.monotonic() + limit
+    running = [process for process in processes if _runs(process)]
+    while running and time.monotonic() < give_up:
+        time.sleep(0.02)
+        running = [process for process in running if _runs(process)]
+    return running
+
+
 def last_line(log: Path) -> str:
-    """Return the line of a log that says why its process ended: the last fatal one, else the last."""
+    """Return the line at the end of a log that says why its process ended, "" if there is none."""
     with contextlib.suppress(OSError), log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - 8192))
-        lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
-        telling = [line for line in lines if "FATAL" in line or "rror:" in line]
-        return (telling or lines or [""])[-1]
+        return telling_line(stream.read().decode(errors="replace"))
     return ""
+
+
+def telling_line(output: str) -> str:
+    """Return the last line that names an error, without what stands before it; else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line[found.start() :] for line in lines if (found := _ERROR.search(line))]
+    return (telling or lines or [""])[-1]
 
 
 def _spawn(launch: Launch) -> "subprocess.Popen[bytes]":
@@ -172,6 +193,12 @@ def _rotate(log: Path) -> None:
 
 def _start_time(pid: int) -> float:
     return psutil.Process(pid).create_time()
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _kill_group(group: int) -> None:

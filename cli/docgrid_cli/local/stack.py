@@ -21,7 +21,7 @@ from docgrid_cli.local.home import holder, locked, prepare
 from docgrid_cli.local.keepers import RunningWorker
 from docgrid_cli.local.maintenance import WorkerLedger
 from docgrid_cli.local.ports import LOOPBACK
-from docgrid_cli.local.process import Launch, kill_tree
+from docgrid_cli.local.process import Launch, kill_tree, wait_until_ended
 from docgrid_cli.local.profile import BUCKET, Profile
 from docgrid_cli.local.supervisor import Supervisor
 from docgrid_core.database import Database
@@ -74,6 +74,11 @@ class LocalStack:
         """Stop workers, which finish or give back their jobs, then maintenance, then the servers."""
         self._resources.close()
 
+    def hurry(self) -> None:
+        """Shorten a stop: have the workers give back the jobs that they are still working on."""
+        if self._supervisor is not None:
+            self._supervisor.hurry()
+
     def workers(self) -> list[RunningWorker]:
         """Return the worker processes that run at this moment."""
         return self._supervisor.workers() if self._supervisor else []
@@ -123,15 +128,19 @@ class LocalStack:
 def running(stack: LocalStack) -> Iterator[Profile]:
     """Bring a stack up for a `with` block in the main thread, and take it down after it.
 
-    SIGINT, SIGTERM and SIGHUP raise `KeyboardInterrupt` in the block and in the bring-up. While the stack is
-    taken down they are ignored: that ends by itself, and broken off it would leave processes running.
+    The first SIGINT, SIGTERM or SIGHUP raises `KeyboardInterrupt`, in the block or in the bring-up; further ones
+    only make the workers hurry, because a stop that is broken off would leave processes running.
     """
-    previous = {number: signal.signal(number, signal.default_int_handler) for number in _STOP_SIGNALS}
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda *_: stack.hurry())
+        raise KeyboardInterrupt
+
+    previous = {number: signal.signal(number, interrupt) for number in _STOP_SIGNALS}
     try:
         yield stack.start()
     finally:
-        for number in _STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
         stack.stop()
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -147,8 +156,8 @@ def down(home: Path, *, report: Reporter = ignore) -> bool:
         report(StackEvent(EventKind.STOPPING, "stack", "the stack is asked to stop", pid=process.pid))
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-            psutil.wait_procs([process], timeout=_DOWN_LIMIT)
-            kill_tree(process.pid)
+            if wait_until_ended([process], limit=_DOWN_LIMIT):
+                kill_tree(process.pid)
     with locked(home, patience=5.0):
         ended = _end_leftovers(home, report)
     return supervisor is not None or bool(ended)

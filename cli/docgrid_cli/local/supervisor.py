@@ -63,6 +63,11 @@ class Supervisor:
         """Return the worker processes that run at this moment."""
         return [worker for keeper in self._workers if (worker := keeper.current) is not None]
 
+    def hurry(self) -> None:
+        """Have workers that are stopping give back the jobs that they are still working on."""
+        for keeper in self._workers:
+            keeper.hurry()
+
     def stop(self) -> None:
         """Stop everything: workers, maintenance, then the servers, the one started first at the end.
 
