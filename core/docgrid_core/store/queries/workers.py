@@ -18,8 +18,8 @@ LIST = text(
     """
     SELECT w.id, w.worker_name AS name, w.instance_id, w.host_name, w.namespace, w.pod_name, w.node_name,
            w.indexing_worker, m.model_name AS model, w.version, w.max_concurrency, w.running_jobs, w.circuit,
-           w.status, w.status AS effective_status, w.stop_reason, clock_timestamp() - w.last_heartbeat_at AS since_heartbeat, w.dead_threshold,
-           w.started_at, w.last_heartbeat_at, w.stopped_at
+           w.status, w.status AS effective_status, w.stop_reason, w.dead_threshold, w.started_at,
+           w.last_heartbeat_at, clock_timestamp() - w.last_heartbeat_at AS since_heartbeat, w.stopped_at
     FROM worker_nodes w
     LEFT JOIN embedding_models m ON m.id = w.embedding_model_id
     ORDER BY w.status IN ('STOPPED', 'DEAD'), w.id DESC
