@@ -18,7 +18,7 @@ from docgrid_core.errors import (
     OwnershipIncomplete,
 )
 from docgrid_core.jobs import AttemptId, FailureType, JobId, JobStatus, ModelId, VersionId, WorkerId
-from docgrid_core.records import ClaimToken
+from docgrid_core.records import ClaimToken, EmbedTask, StoredChunk
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.store import attempts, complete, control, embed, fail, parse, release
 from docgrid_core.store.ownership import LockedJob
@@ -44,14 +44,14 @@ def store_vectors(db: Database, run: Execution) -> None:
     embed.store(db, run.own, task, factories.vectors(task), lease_duration=LEASE, timeout=LEASE)
 
 
-def stored_task(db: Database, run: Execution) -> embed.EmbedTask:
+def stored_task(db: Database, run: Execution) -> EmbedTask:
     rows = tables.fetch(
         db,
         "SELECT id, chunk_index, chunk_text, content_hash FROM document_chunks"
         " WHERE document_version_id = :id ORDER BY chunk_index",
         id=run.document.version_id,
     )
-    return embed.EmbedTask(tuple(embed.StoredChunk(*row) for row in rows), run.worker.model)
+    return EmbedTask(tuple(StoredChunk(row[0], row[1], row[2], row[3]) for row in rows), run.worker.model)
 
 
 CALLS = [
@@ -109,9 +109,7 @@ def refuses(db: Database, owner_call: OwnerCall, run: Execution, error: type[Doc
 def test_a_job_that_does_not_exist_is_not_found(db: Database, owner_call: OwnerCall) -> None:
     run = factories.run(db, owner_call.stage)
     unknown = JobId(run.claim.job_id + 1000)
-    stranger = replace(
-        run, own=replace(run.own, job_id=unknown), claim=replace(run.claim, job_id=unknown)
-    )
+    stranger = replace(run, own=replace(run.own, job_id=unknown), claim=replace(run.claim, job_id=unknown))
     refuses(db, owner_call, stranger, JobNotFound)
 
 
@@ -180,7 +178,9 @@ def test_an_attempt_that_is_not_the_running_one_of_this_claim_is_refused(
     neighbour = factories.run(db)
 
     for attempt_id in (run.own.attempt_id, neighbour.own.attempt_id, AttemptId(0)):
-        refuses(db, owner_call, replace(again, own=replace(again.own, attempt_id=attempt_id)), AttemptMismatch)
+        refuses(
+            db, owner_call, replace(again, own=replace(again.own, attempt_id=attempt_id)), AttemptMismatch
+        )
 
 
 @named(CALLS)

@@ -201,7 +201,7 @@ def test_bulk_marks_and_heartbeats_in_opposite_order_deadlock_nobody(
             ]
         )
 
-    assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    assert races.faults(outcomes) == []
     assert sum(len(outcome) for outcome in outcomes if isinstance(outcome, list)) == len(crowd)
 
 
@@ -242,7 +242,11 @@ def test_heartbeats_touch_no_index(db: Database) -> None:
     worker = factories.register_worker(db)
     with db._engine.begin() as connection:
         for running in range(20):
-            parameters = {"worker_id": worker.id, "instance_id": worker.instance_id, "running_jobs": running % 2}
+            parameters = {
+                "worker_id": worker.id,
+                "instance_id": worker.instance_id,
+                "running_jobs": running % 2,
+            }
             connection.execute(workers.HEARTBEAT, parameters | {"circuit": "CLOSED"})
         updates = connection.execute(
             text(

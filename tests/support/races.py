@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from docgrid_core.database import Database
+from docgrid_core.errors import RefusedError
 from docgrid_core.settings import DatabaseSettings
 from support import tables
 
@@ -32,11 +33,15 @@ class Call(Generic[R]):
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def result(self) -> R:
-        """Wait for the end; return or raise what the call did."""
+    def wait(self) -> None:
+        """Wait for the end, whatever it is."""
         self._thread.join(LIMIT)
         if self._thread.is_alive():
             raise TimeoutError("the call has not come back")
+
+    def result(self) -> R:
+        """Wait for the end; return or raise what the call did."""
+        self.wait()
         if self._error is not None:
             raise self._error
         return self._results[0]
@@ -60,24 +65,33 @@ class Call(Generic[R]):
             self._error = error
 
 
-def together(functions: Sequence[Callable[[], R]]) -> list[R | Exception]:
+def together(functions: Sequence[Callable[[], object]]) -> list[object]:
     """Call all functions at the same moment; return their results or the errors that they raised."""
     barrier = threading.Barrier(len(functions), timeout=LIMIT)
 
-    def started(function: Callable[[], R]) -> Callable[[], R]:
-        def call() -> R:
+    def started(function: Callable[[], object]) -> Callable[[], object]:
+        def call() -> object:
             barrier.wait()
             return function()
 
         return call
 
-    outcomes: list[R | Exception] = []
+    outcomes: list[object] = []
     for call in [Call(started(function)) for function in functions]:
         try:
             outcomes.append(call.result())
         except Exception as error:  # noqa: BLE001 - the test looks at it
             outcomes.append(error)
     return outcomes
+
+
+def faults(outcomes: Sequence[object]) -> list[Exception]:
+    """Return the errors among `outcomes` that are no refusal: what a race must not lead to."""
+    return [
+        outcome
+        for outcome in outcomes
+        if isinstance(outcome, Exception) and not isinstance(outcome, RefusedError)
+    ]
 
 
 class Frozen(Generic[R]):
@@ -111,7 +125,9 @@ class Frozen(Generic[R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Let the call go on and wait for its end, so that its connection is back before the pool is closed."""
         self.thaw()
+        self.call.wait()
 
     def _finish(self, function: Callable[[], R]) -> Callable[[], R]:
         def call() -> R:

@@ -13,9 +13,10 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import text
 
 from docgrid_core.database import Database
-from docgrid_core.jobs import DocumentType, StorageProvider, VersionId
+from docgrid_core.jobs import DocumentType, StorageProvider, VersionId, VersionStatus
 from docgrid_core.records import Claim, EmbedTask, NewChunk, ObjectRef, Ownership, Registration
 from docgrid_core.store import attempts, claim, complete, documents, embed, parse, workers
 from docgrid_core.store.documents import Source
@@ -23,6 +24,13 @@ from docgrid_core.store.workers import RegisteredWorker, WorkerIdentity
 
 LEASE = timedelta(minutes=5)
 STORE_TIMEOUT = timedelta(minutes=1)
+
+READ_VERSION_STATUS = text(
+    """
+    SELECT v.status FROM embedding_jobs j JOIN document_versions v ON v.id = j.document_version_id
+    WHERE j.id = :job_id
+    """
+)
 
 _names = itertools.count(1)
 
@@ -131,14 +139,21 @@ def run(
     return execution
 
 
+def start_next(db: Database, worker: RegisteredWorker | None = None) -> Ownership:
+    """Start the next job of the queue, by a new worker if none is given."""
+    return attempts.start(db, claim_one(db, worker or register_worker(db))).ownership
+
+
 def advance(
     db: Database, own: Ownership, upto: Stage, *, new_chunks: Sequence[NewChunk] = (), seed: int = 0
 ) -> None:
-    """Take a started execution up to a stage; steps that are done already are replayed."""
-    if upto >= Stage.PARSE_PREPARED:
-        parse.prepare(db, own)
-    if upto >= Stage.CHUNKS_STORED:
-        parse.store(db, own, list(new_chunks) or chunks(), lease_duration=LEASE)
+    """Take a started execution up to a stage; what an earlier execution has done already stays as it is."""
+    status = db.run(lambda tx: tx.execute(READ_VERSION_STATUS, job_id=own.job_id).scalar_one())
+    if status in {VersionStatus.UPLOADED, VersionStatus.PARSING}:
+        if upto >= Stage.PARSE_PREPARED:
+            parse.prepare(db, own)
+        if upto >= Stage.CHUNKS_STORED:
+            parse.store(db, own, list(new_chunks) or chunks(), lease_duration=LEASE)
     if upto >= Stage.EMBED_PREPARED:
         task = embed.prepare(db, own)
         if upto >= Stage.VECTORS_STORED and task is not None:
