@@ -172,7 +172,7 @@ def test_a_pid_file_left_by_a_kill_does_not_block_the_start_when_its_pid_is_anot
     sleeper = psutil.Popen(["sleep", "600"])
     pid_file.write_text("\n".join([str(sleeper.pid), *left[1:]]))
     server.start()
-    assert sleeper.is_running()
+    assert sleeper.poll() is None
     sleeper.kill()
     sleeper.wait()
     server.stop()
