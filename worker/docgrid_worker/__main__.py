@@ -54,14 +54,20 @@ def _run() -> ExitCode:
 
 
 def _watch_signals(lifecycle: Lifecycle) -> None:
-    """Turn SIGTERM and SIGINT into a drain, in a thread: a signal handler must not touch locks."""
-    signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited by every thread that starts later
+    """Turn SIGTERM and SIGINT into a drain, in a thread: a signal handler must not touch locks.
+
+    Not by sigwait: a thread of a native library (OpenBLAS starts some at its import) does not block the signal,
+    and its default action there would end the process.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # the byte in the pipe is what counts
 
     def watch() -> None:
-        while True:
-            signal.sigwait(signals)
-            lifecycle.drain()
+        while os.read(read_end, 1):
+            lifecycle.on_signal()
 
     threading.Thread(target=watch, name="signals", daemon=True).start()
 

@@ -21,7 +21,7 @@ from docgrid_core.errors import (
     LeaseExpired,
     NewerVersionExists,
 )
-from docgrid_core.jobs import FailureType, VersionStatus
+from docgrid_core.jobs import FailureType, JobId, VersionStatus
 from docgrid_core.records import FailureOutcome, Ownership
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.store import attempts, control, fail
@@ -42,6 +42,7 @@ OWNERSHIP_LOST = (
     AttemptMismatch,
     AttemptAlreadyEnded,
 )
+LEFT = "left to recovery"
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 5.0
 
@@ -91,8 +92,11 @@ class Executor:
         self._policy = policy
         self._internal_errors = _Streak(on_internal_errors)
 
-    def run(self, lease: Lease) -> None:
-        """Run a lease to its end; raises nothing but what makes the process itself unsound."""
+    def run(self, lease: Lease) -> bool:
+        """Run a lease to its end; False: the database could not be told, and recovery takes the job.
+
+        Raises nothing but what makes the process itself unsound.
+        """
         claim = lease.claim
         started_at = time.monotonic()
         logger = log.bind(job_id=claim.job_id)
@@ -104,7 +108,7 @@ class Executor:
             outcome, failure = "lost", type(error).__name__
         except DocGridError as error:
             # The attempt could not be started, or the report was refused: recovery takes the job.
-            outcome, failure = "left to recovery", error.code
+            outcome, failure = LEFT, error.code
         FINISHED.labels(outcome=outcome, failure_type=failure).inc()
         logger.info(
             "execution ended",
@@ -112,6 +116,7 @@ class Executor:
             failure_type=failure or None,
             seconds=round(time.monotonic() - started_at, 3),
         )
+        return outcome != LEFT
 
     def _run_attempt(self, execution: RunningExecution, started: Started) -> tuple[str, str]:
         try:
@@ -154,7 +159,7 @@ class Executor:
             # The version's own rows forbid the report: the job is put in quarantine instead.
             outcome = self._fail(execution, report_for(inconsistent))
         if report.failure_type is FailureType.WORKER_INTERNAL_ERROR:
-            self._internal_errors.another()
+            self._internal_errors.another(execution.ownership.job_id)
         else:
             self._internal_errors.end()
         return ("retried" if outcome.retried else "failed"), report.failure_type
@@ -172,15 +177,15 @@ class _Streak:
 
     def __init__(self, on_limit: Callable[[], None]) -> None:
         self._on_limit = on_limit
-        self._count = 0
+        self._jobs: set[JobId] = set()
 
-    def another(self) -> None:
-        self._count += 1
-        if self._count == self.LIMIT:
+    def another(self, job_id: JobId) -> None:
+        self._jobs.add(job_id)
+        if len(self._jobs) >= self.LIMIT:
             self._on_limit()
 
     def end(self) -> None:
-        self._count = 0
+        self._jobs.clear()
 
 
 def _where(error: BaseException) -> str:

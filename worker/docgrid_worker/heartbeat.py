@@ -12,6 +12,7 @@ from docgrid_core.errors import DocGridError
 from docgrid_core.maintenance import Watch
 from docgrid_core.store import workers
 from docgrid_core.store.workers import RegisteredWorker
+from docgrid_worker.errorlog import ErrorLog
 from docgrid_worker.lifecycle import ExitCode, Lifecycle
 from docgrid_worker.metrics import HEARTBEATS
 
@@ -32,6 +33,7 @@ class HeartbeatThread(threading.Thread):
         running_jobs: Callable[[], int],
         lifecycle: Lifecycle,
         watch: Watch,
+        errors: ErrorLog,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._db = db
@@ -40,6 +42,7 @@ class HeartbeatThread(threading.Thread):
         self._running_jobs = running_jobs
         self._lifecycle = lifecycle
         self._watch = watch
+        self._errors = errors
         self._stopped = threading.Event()
         self.last_turn = time.monotonic()
         self.delivered = True
@@ -63,7 +66,7 @@ class HeartbeatThread(threading.Thread):
             self.delivered = False
             self._watch.lost()
             HEARTBEATS.labels(outcome="unreachable").inc()
-            log.warning("heartbeat not delivered", error_code=error.code)
+            self._errors.warning("heartbeat not delivered", error_code=error.code)
             return min(RETRY_INTERVAL, self._interval)
         if now is None:
             HEARTBEATS.labels(outcome="fenced").inc()

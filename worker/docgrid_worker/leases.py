@@ -17,6 +17,7 @@ from docgrid_core.records import Claim, ClaimToken
 from docgrid_core.store import leases as store
 from docgrid_core.store.leases import Renewal
 from docgrid_core.store.workers import RegisteredWorker
+from docgrid_worker.errorlog import ErrorLog
 from docgrid_worker.lifecycle import Lifecycle
 from docgrid_worker.metrics import LEASES
 
@@ -78,6 +79,14 @@ class LeaseBook:
             if self._leases.get(lease.claim.job_id) is lease:
                 del self._leases[lease.claim.job_id]
 
+    def forsake(self, lease: Lease) -> None:
+        """Give up a lease whose job the database still takes for running: its expiry brings recovery.
+
+        The entry stays until this process claims the job again. Were it freed, the job would look like one of a
+        lost claim answer and be released, at no cost and for ever again.
+        """
+        lease.lose()
+
     def held(self) -> list[Lease]:
         """Return the leases whose executions go on."""
         with self._lock:
@@ -88,6 +97,10 @@ class LeaseBook:
         with self._lock:
             return [lease.claim.token for lease in self._leases.values()]
 
+    def _is_entered(self, lease: Lease) -> bool:
+        with self._lock:
+            return self._leases.get(lease.claim.job_id) is lease
+
     def __len__(self) -> int:
         with self._lock:
             return len(self._leases)
@@ -95,6 +108,8 @@ class LeaseBook:
     def apply(self, renewals: Mapping[JobId, Renewal], leases: list[Lease], *, asked_at: float) -> bool:
         """Take in the answer to a renewal; return whether some were busy."""
         for lease in leases:
+            if not self._is_entered(lease):
+                continue  # its execution ended while the question was under way
             outcome = renewals.get(lease.claim.job_id, Renewal.LOST)
             LEASES.labels(outcome=outcome.lower()).inc()
             if outcome is Renewal.RENEWED:
@@ -113,8 +128,10 @@ class LeaseThread(threading.Thread):
         db: Database,
         worker: RegisteredWorker,
         book: LeaseBook,
+        *,
         interval: timedelta,
         lifecycle: Lifecycle,
+        errors: ErrorLog,
     ) -> None:
         super().__init__(name="leases", daemon=True)
         self._db = db
@@ -122,6 +139,7 @@ class LeaseThread(threading.Thread):
         self._book = book
         self._interval = interval.total_seconds()
         self._lifecycle = lifecycle
+        self._errors = errors
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -145,7 +163,7 @@ class LeaseThread(threading.Thread):
                 self._db, self._worker, [lease.claim for lease in held], lease_duration=self._book.duration
             )
         except DocGridError as error:
-            log.warning("leases not renewed", error_code=error.code, leases=len(held))
+            self._errors.warning("leases not renewed", error_code=error.code, leases=len(held))
             return min(RETRY_INTERVAL, self._interval)
         busy = self._book.apply(renewals, held, asked_at=asked_at)
         return min(BUSY_INTERVAL, self._interval) if busy else self._interval

@@ -23,6 +23,7 @@ class Lifecycle:
         self._lock = threading.Lock()
         self._exit_code = ExitCode.DRAINED
         self._silent = False
+        self._signaled = False
         self.ending = threading.Event()
         self.hurried = threading.Event()
 
@@ -37,13 +38,18 @@ class Lifecycle:
         return self._silent
 
     def drain(self, exit_code: ExitCode = ExitCode.DRAINED) -> None:
-        """Stop claiming and let the slots finish; called again, it ends the grace period."""
+        """Stop claiming and let the slots finish; a process that is ending already goes on as it was told first."""
         with self._lock:
-            if self.ending.is_set():
-                self.hurried.set()
-            else:
+            if not self.ending.is_set():
                 self._exit_code = exit_code
                 self.ending.set()
+
+    def on_signal(self) -> None:
+        """Drain at the first signal; the second one ends the grace period."""
+        if self._signaled:
+            self.hurried.set()
+        self._signaled = True
+        self.drain()
 
     def go_silent(self, exit_code: ExitCode) -> None:
         """End at once without writing anything: whoever recovers the jobs knows better than this process."""

@@ -14,13 +14,13 @@ from docgrid_core.settings import WorkerSettings
 from docgrid_core.store import claim
 from docgrid_core.store.workers import RegisteredWorker
 from docgrid_core.wakeups import Listener
+from docgrid_worker.errorlog import ErrorLog
 from docgrid_worker.leases import LeaseBook
 from docgrid_worker.lifecycle import Lifecycle
-from docgrid_worker.metrics import CLAIMED, POLLS_SKIPPED, CLAIM_SECONDS
+from docgrid_worker.metrics import CLAIM_SECONDS, CLAIMED, POLLS_SKIPPED
 from docgrid_worker.slots import Slots
 
 PROMOTION_INTERVAL = 1.0
-ERROR_LOG_INTERVAL = 1.0
 _LISTEN_TURN = 5.0
 _LISTEN_RETRY = 1.0
 
@@ -39,6 +39,7 @@ class Poller:
         slots: Slots,
         book: LeaseBook,
         lifecycle: Lifecycle,
+        errors: ErrorLog,
     ) -> None:
         self._db = db
         self._worker = worker
@@ -46,13 +47,13 @@ class Poller:
         self._slots = slots
         self._book = book
         self._lifecycle = lifecycle
+        self._errors = errors
         self._wake = threading.Event()
         self._backoff = settings.polling_interval.total_seconds()
         self._swept_at = time.monotonic()
         self._answer_lost = False
         self._delayed_due = float("inf")
         self._promoted_at = 0.0
-        self._logged_at = 0.0
         self.last_turn = time.monotonic()
         slots.on_free = self.wake
 
@@ -83,7 +84,7 @@ class Poller:
             started = len(answer.claims)
         except DocGridError as error:
             POLLS_SKIPPED.labels(reason="error").inc()
-            self._log_error(error)
+            self._errors.warning("claim failed", error_code=error.code)
             return self._next_backoff()
         finally:
             self._slots.give_back(reserved - started)
@@ -137,11 +138,6 @@ class Poller:
         if now >= self._delayed_due and now - self._promoted_at >= PROMOTION_INTERVAL:
             self._promoted_at = now
             claim.promote(self._db)
-
-    def _log_error(self, error: DocGridError) -> None:
-        if time.monotonic() - self._logged_at >= ERROR_LOG_INTERVAL:
-            self._logged_at = time.monotonic()
-            log.warning("claim failed", error_code=error.code)
 
 
 def listen(

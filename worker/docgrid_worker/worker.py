@@ -7,15 +7,23 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
 import structlog
 
 from docgrid_core.database import Database
-from docgrid_core.errors import Busy, DatabaseUnavailable, DocGridError, ModelNotFound, ModelNotSearchable
+from docgrid_core.errors import (
+    Busy,
+    DatabaseUnavailable,
+    DocGridError,
+    ModelNotFound,
+    ModelNotSearchable,
+    SettingsError,
+)
 from docgrid_core.maintenance import Maintenance, MaintenanceLoop, Retention, Watch
 from docgrid_core.migrations import check_schema
 from docgrid_core.settings import (
@@ -33,6 +41,7 @@ from docgrid_core.store.workers import APPLICATION_PREFIX, RegisteredWorker, Wor
 from docgrid_pipeline.embeddings import build_provider
 from docgrid_pipeline.objects import ObjectStore
 from docgrid_pipeline.stages import Tools
+from docgrid_worker.errorlog import ErrorLog
 from docgrid_worker.execution import Executor
 from docgrid_worker.health import HealthServer
 from docgrid_worker.heartbeat import HeartbeatThread
@@ -42,7 +51,7 @@ from docgrid_worker.poller import Poller, listen
 from docgrid_worker.slots import Slots
 
 LAST_WRITE_LIMIT = 5.0
-"""Seconds for which a stopping worker tries to reach the database for each of its last writes."""
+"""Seconds that a stopping worker gives to each of its last steps: a claim under way, its releases, STOPPED."""
 _RETRY_INTERVAL = 1.0
 _SAFETY_NET_JITTER = 0.5
 # A thread that has not come round for this many of its own intervals is stuck.
@@ -75,8 +84,9 @@ class Worker:
         self._lifecycle = lifecycle
         self._instance_id = uuid.uuid4()
         name = f"{APPLICATION_PREFIX}{self._instance_id}"
-        # Heartbeats, renewals and claims never wait for a connection that a slot's long store holds.
-        self._control_db = Database(settings.database, application_name=name, pool_size=3)
+        # Heartbeats, renewals and claims never wait for a connection that a slot's long store holds, nor for
+        # each other: as many as there are threads that use them (with maintenance and the sender of wake-ups).
+        self._control_db = Database(settings.database, application_name=name, pool_size=5)
         self._slots_db = Database(
             settings.database, application_name=name, pool_size=settings.worker.max_concurrency
         )
@@ -93,7 +103,7 @@ class Worker:
         me = self._register()
         if me is None:  # told to end before it began
             return self._lifecycle.exit_code
-        running = _Running(self._settings, me, self._lifecycle, self._control_db, self._slots_db, self._watch)
+        running = self._build_running(me)
         running.start()
         self._running = running
         _start("maintenance", self._maintenance_loop().run)
@@ -134,6 +144,15 @@ class Worker:
                 log.warning("not registered yet", error_code=error.code, reason=error.message)
             self._lifecycle.ending.wait(_RETRY_INTERVAL)
         return None
+
+    def _build_running(self, me: RegisteredWorker) -> "_Running":
+        try:
+            return _Running(
+                self._settings, me, self._lifecycle, self._control_db, self._slots_db, self._watch
+            )
+        except SettingsError:  # the provider is not the model's: only known now that the model is
+            _try_to(lambda: workers.stop(self._control_db, me), "worker not marked as stopped")
+            raise
 
     def _identity(self) -> WorkerIdentity:
         worker = self._settings.worker
@@ -191,6 +210,7 @@ class _Running:
             chunking=settings.chunking,
             lease_duration=worker.lease_duration,
         )
+        errors = ErrorLog()
         self._book = LeaseBook(worker.lease_duration)
         self._executor = Executor(slots_db, self._tools, worker.retry_policy, self._give_up)
         self._slots = Slots(worker.max_concurrency, self._execute, lifecycle)
@@ -201,9 +221,20 @@ class _Running:
             running_jobs=lambda: self._slots.running,
             lifecycle=lifecycle,
             watch=watch,
+            errors=errors,
         )
-        self._renewals = LeaseThread(control_db, me, self._book, worker.lease_renewal_interval, lifecycle)
-        self._poller = Poller(control_db, me, worker, slots=self._slots, book=self._book, lifecycle=lifecycle)
+        self._renewals = LeaseThread(
+            control_db,
+            me,
+            self._book,
+            interval=worker.lease_renewal_interval,
+            lifecycle=lifecycle,
+            errors=errors,
+        )
+        self._poller = Poller(
+            control_db, me, worker, slots=self._slots, book=self._book, lifecycle=lifecycle, errors=errors
+        )
+        self._poller_thread = threading.Thread(target=self._poller.run, name="poller", daemon=True)
 
     def start(self) -> None:
         """Start every thread; the poller last."""
@@ -213,27 +244,30 @@ class _Running:
         listener = self._db.listener()
         if listener is not None:
             _start("wake-ups", lambda: listen(listener, self._me, self._lifecycle, self._poller.wake))
-        _start("poller", self._poller.run)
+        self._poller_thread.start()
 
     def finish(self) -> None:
         """Drain, release what is left, say STOPPED; write nothing if the process was fenced meanwhile."""
+        # 1. No claim is under way any more; jobs that it brought now are given back by their slots.
         self._poller.wake()
-        # 1. Running jobs go on, with heartbeats and renewals, until they end or the grace period does.
+        self._poller_thread.join(LAST_WRITE_LIMIT)
+        # 2. Running jobs go on, with heartbeats and renewals, until they end or the grace period does.
         self._drain()
-        # 2. What is left can't be cancelled in its thread: it loses its sockets and its leases.
+        # 3. What is left can't be cancelled in its thread: it loses its sockets and its leases.
         self._renewals.stop()
         left = self._book.held()
         for lease in left:
             lease.lose()
         self._tools.provider.close()
         self._tools.objects.close()
+        # 4. Its jobs are ready again for others at once.
+        self._release_all(left)
+        # 5. STOPPED is the last write: from here on every other thread is silent.
+        self._heartbeat.stop()
+        self._heartbeat.join(LAST_WRITE_LIMIT)
         if self._lifecycle.is_silent:
             return
-        # 3. Its jobs are ready again for others at once.
-        for lease in left:
-            self._release(lease)
-        # 4. STOPPED is the last write.
-        self._heartbeat.stop()
+        self._lifecycle.go_silent(self._lifecycle.exit_code)
         _try_to(lambda: workers.stop(self._db, self._me), "worker not marked as stopped")
 
     def stuck_thread(self) -> str:
@@ -254,10 +288,18 @@ class _Running:
         return self._heartbeat.delivered
 
     def _execute(self, lease: Lease) -> None:
+        is_settled = False
         try:
-            self._executor.run(lease)
+            if self._lifecycle.ending.is_set():
+                self._release(lease)  # the claim's answer came after the signal: it is not started
+                is_settled = True
+            else:
+                is_settled = self._executor.run(lease)
         finally:
-            self._book.free(lease)
+            if is_settled:
+                self._book.free(lease)
+            else:
+                self._book.forsake(lease)
 
     def _give_up(self) -> None:
         log.error("internal errors of several jobs in a row: this process ends")
@@ -271,9 +313,19 @@ class _Running:
             if self._slots.wait_idle(min(left, 0.2)):
                 return
 
+    def _release_all(self, leases: Sequence[Lease]) -> None:
+        """Release jobs side by side: one whose row a store of ours still holds must not keep the others back."""
+        give_up_at = time.monotonic() + LAST_WRITE_LIMIT
+        threads = [_start("release", partial(self._release, lease)) for lease in leases]
+        for thread in threads:
+            thread.join(max(0.0, give_up_at - time.monotonic()))
+
     def _release(self, lease: Lease) -> None:
+        if self._lifecycle.is_silent:
+            return
         _try_to(
-            lambda: release.release(self._db, lease.claim, reason="the worker shuts down"), "job not released"
+            lambda: release.release(self._tools.db, lease.claim, reason="the worker shuts down"),
+            "job not released",
         )
 
 
@@ -293,8 +345,10 @@ def _try_to(write: Callable[[], T], failed: str) -> None:
         return
 
 
-def _start(name: str, run: Callable[[], None]) -> None:
-    threading.Thread(target=run, name=name, daemon=True).start()
+def _start(name: str, run: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _address_of(host: str) -> str:
