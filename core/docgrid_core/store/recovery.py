@@ -135,6 +135,11 @@ class Facts:
     releases_in_a_row: int
     now: datetime
 
+    @property
+    def needs_recovery(self) -> bool:
+        """Tell whether its worker has ended or its lease run out."""
+        return self.stop_reason is not None or self.expired
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -176,7 +181,7 @@ def decide(
     facts: Facts, *, policy: RetryPolicy, chance: Callable[[], float] = random.random
 ) -> Decision | None:
     """Return what becomes of a candidate; None: it needs no recovery (any more). Pure but for `chance`."""
-    if facts.stop_reason is None and not facts.expired:
+    if not facts.needs_recovery:
         return None
     if facts.version_status not in VERSION_IN_FLIGHT or facts.deleted or facts.foreign_started:
         return Terminal(quarantine(facts))
@@ -249,10 +254,14 @@ def recover_one(tx: Transaction, job_id: JobId, *, policy: RetryPolicy) -> Recov
 
 @transactional
 def quarantine_one(tx: Transaction, job_id: JobId) -> RecoveryReport:
-    """End one job that can not be recovered, so that it never blocks the others."""
+    """End one job that can not be recovered, so that it never blocks the others.
+
+    One that was recovered after all, since it failed to be, is left alone: a worker may run it again by now.
+    """
     tx.execute(LOCK_ONE, job_id=job_id)
-    facts = _read_facts(tx, [job_id])
-    fail_jobs(tx, [quarantine(fact) for fact in facts], now=facts[0].now)
+    facts = [fact for fact in _read_facts(tx, [job_id]) if fact.needs_recovery]
+    if facts:
+        fail_jobs(tx, [quarantine(fact) for fact in facts], now=facts[0].now)
     return RecoveryReport(failed=len(facts))
 
 
