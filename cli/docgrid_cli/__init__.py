@@ -1,0 +1,1 @@
+"""The command line of DocGrid, and the local stack that it can run."""
