@@ -38,7 +38,7 @@ fmt: $(READY) ## Put the code in order: ruff's safe fixes, then its formatter
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## Measure and compare; ARGS="claim" picks
+bench: $(READY) ## Measure, and compare with the targets; ARGS="Q1 R1" picks
 	@$(BIN)/python -m bench $(ARGS)
 
 lock: $(READY) ## Write requirements.lock from pyproject.toml; ARGS=--upgrade takes the newest versions
