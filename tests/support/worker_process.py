@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from docgrid_core.jobs import WorkerId
 from docgrid_core.settings import DatabaseSettings, StorageSettings
 from support.races import wait_until
 
@@ -72,9 +73,9 @@ class WorkerProcess:
         return self._child.poll()
 
     @property
-    def worker_id(self) -> int:
+    def worker_id(self) -> WorkerId:
         """The id of the worker's row, once it is registered."""
-        return int(self.wait_for_line("worker registered")["worker_id"])
+        return WorkerId(self.wait_for_line("worker registered")["worker_id"])
 
     def output(self) -> str:
         """Return everything that the process has written."""
