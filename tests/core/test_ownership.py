@@ -51,7 +51,10 @@ def stored_task(db: Database, run: Execution) -> EmbedTask:
         " WHERE document_version_id = :id ORDER BY chunk_index",
         id=run.document.version_id,
     )
-    return EmbedTask(tuple(StoredChunk(row[0], row[1], row[2], row[3]) for row in rows), run.worker.model)
+    return EmbedTask(
+        tuple(StoredChunk(row.id, row.chunk_index, row.chunk_text, row.content_hash) for row in rows),
+        run.worker.model,
+    )
 
 
 CALLS = [

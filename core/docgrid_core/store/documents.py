@@ -4,7 +4,7 @@ They read the newest version and its job unlocked, lock Job → Version → Docu
 the job is another one by then. A version in flight is always its document's newest one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -50,8 +50,8 @@ INSERT_DOCUMENT = text(
 
 READ_NEWEST = text(
     """
-    SELECT v.id, v.version_no, v.file_hash, v.status, j.id AS job_id, j.status AS job_status, j.error_code,
-           j.error_message,
+    SELECT v.id, v.version_no, v.file_hash, v.status, j.id AS job_id, j.status AS job_status,
+           j.embedding_model_id AS model_id, j.error_code, j.error_message,
            (SELECT failure_type FROM embedding_job_attempts WHERE embedding_job_id = j.id AND status = 'FAILED'
             ORDER BY attempt_no DESC LIMIT 1) AS failure_type
     FROM document_versions v
@@ -162,6 +162,7 @@ class NewestVersion:
     status: VersionStatus
     job_id: JobId | None
     job_status: JobStatus | None
+    model_id: ModelId | None
     error_code: str | None
     error_message: str | None
     failure_type: FailureType | None
@@ -183,7 +184,13 @@ class Action(StrEnum):
 
 
 def decide(
-    newest: NewestVersion, *, current_sha256: str | None, sha256: str, supersede: bool, force: bool
+    newest: NewestVersion,
+    *,
+    current_sha256: str | None,
+    sha256: str,
+    model_id: ModelId,
+    supersede: bool,
+    force: bool,
 ) -> Action:
     """Return what registering these bytes means for a document that exists. Pure.
 
@@ -203,7 +210,8 @@ def decide(
     if newest.status is not VersionStatus.FAILED or newest.sha256 != sha256 or newest.failure_type is None:
         return Action.CREATE
     if newest.failure_type in INFRASTRUCTURE:
-        return Action.RETRY
+        # A job keeps its model: one of a model that was replaced can not be retried.
+        return Action.RETRY if newest.model_id == model_id else Action.CREATE
     # Rows that disagreed are not used again: the same bytes start afresh.
     return (
         Action.CREATE
@@ -225,12 +233,16 @@ def register(
     document_id = tx.execute(FIND_DOCUMENT, source_uri=source.source_uri).scalar()
     if document_id is None:
         return _register_new(tx, source, model.id)
-    newest, job = _lock_newest(tx, DocumentId(document_id))
+    try:
+        newest, job = _lock_newest(tx, DocumentId(document_id))
+    except DocumentNotFound:  # deleted since it was found: its URI is free again
+        raise StartOver from None
     current = tx.execute(READ_CURRENT, document_id=document_id).one_or_none()
     action = decide(
         newest,
         current_sha256=None if current is None else current.file_hash,
         sha256=source.object.sha256,
+        model_id=model.id,
         supersede=supersede,
         force=force,
     )
@@ -244,6 +256,7 @@ def register(
         )
     if action is Action.RETRY and job is not None:
         retry_locked(tx, job, lock_version(tx, newest.id), reason="registered again", by=by)
+        newest = replace(newest, job_status=JobStatus.PENDING)
     outcome = {
         Action.KEEP_IN_FLIGHT: RegistrationOutcome.IN_PROGRESS,
         Action.RETRY: RegistrationOutcome.RETRIED,
@@ -294,6 +307,7 @@ def _read_newest(tx: Transaction, document_id: DocumentId) -> NewestVersion:
         status=VersionStatus(row.status),
         job_id=row.job_id,
         job_status=None if row.job_status is None else JobStatus(row.job_status),
+        model_id=row.model_id,
         error_code=row.error_code,
         error_message=row.error_message,
         failure_type=None if row.failure_type is None else FailureType(row.failure_type),
