@@ -40,6 +40,11 @@ class Profile:
             "DOCGRID_STORAGE_BUCKET": BUCKET,
             "DOCGRID_EMBEDDING_PROVIDER": "openai",
             "DOCGRID_EMBEDDING_BASE_URL": f"http://{LOOPBACK}:{self.model_port}",
+            # The model server works on one request at a time, at a few chunks a second: small requests, one from
+            # each process, so that a search soon has its turn, and the patience to wait in that line.
+            "DOCGRID_EMBEDDING_BATCH_SIZE": "4",
+            "DOCGRID_EMBEDDING_CONCURRENCY": "1",
+            "DOCGRID_EMBEDDING_READ_TIMEOUT": "5m",
         }
 
 
