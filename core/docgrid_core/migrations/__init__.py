@@ -5,6 +5,7 @@ ready. Migrations expand first and contract a release later, so that old workers
 """
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
@@ -68,6 +69,19 @@ def check_schema(db: Database) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ServerVersions:
+    """What runs on the other side, as `18.6`; pgvector's is the one installed, else the one that could be."""
+
+    postgresql: str
+    pgvector: str
+
+
+def check_server(db: Database) -> ServerVersions:
+    """Return the server's versions; raise `DatabaseUnusable` unless it is new enough and has pgvector."""
+    return db.run(lambda transaction: _check_server(transaction.connection))
+
+
 def current_revision(connection: Connection) -> str | None:
     """Return the revision that the database is on; None = no schema of ours."""
     return MigrationContext.configure(connection).get_current_revision()
@@ -91,7 +105,7 @@ def _require_known(revision: str | None) -> str | None:
     return revision
 
 
-def _check_server(connection: Connection) -> None:
+def _check_server(connection: Connection) -> ServerVersions:
     version = connection.scalar(text("SELECT current_setting('server_version_num')::int"))
     if version < MIN_SERVER:
         raise DatabaseUnusable(
@@ -110,6 +124,7 @@ def _check_server(connection: Connection) -> None:
         raise DatabaseUnusable(
             f"the database has pgvector {found}: DocGrid needs 0.8 or newer (ALTER EXTENSION vector UPDATE)"
         )
+    return ServerVersions(f"{version // 10_000}.{version % 10_000}", found)
 
 
 def _create_extension(connection: Connection) -> None:
