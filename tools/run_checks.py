@@ -37,6 +37,7 @@ CHECKS = (
     # Against the empty tree: the whole of every tracked file, not only what changed since the last commit.
     Check("white space, conflict marks", ("git", "diff", "--check", EMPTY_TREE, "--", ".")),
     Check("lock file", tool("python", "tools/lock_dependencies.py", "--check")),
+    Check("page of settings", tool("python", "tools/settings_page.py", "--check")),
     Check("links between documents", tool("python", "tools/check_links.py")),
 )
 

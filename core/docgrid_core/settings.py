@@ -1,7 +1,7 @@
 """Every setting of workers, maintenance, pipeline and database, read once in each entry point.
 
 Keys are `DOCGRID_<SECTION>_<FIELD>`. `load` is the one way in: it names key, value and rule of whatever is
-wrong. The IndexingWorker's fields and defaults are generated from these models.
+wrong. docs/operations/settings.md is made from these models, and later the IndexingWorker's fields are.
 """
 
 import os
@@ -53,18 +53,21 @@ class DatabaseSettings(Section):
 
     model_config = SettingsConfigDict(env_prefix="DOCGRID_DATABASE_")
 
-    url: SecretStr = Field(description="postgresql://user:password@host:port/database")
-    pooler: bool = Field(
-        default=False,
-        description="true behind a transaction pooler: no LISTEN, no prepared statements, no session state",
-    )
+    url: SecretStr
+    """`postgresql://user:password@host:port/database?sslmode=…`; special characters of the password
+    percent-encoded"""
+    pooler: bool = False
+    """`true` behind a transaction pooler: no LISTEN, no prepared statements, no session state"""
     connect_timeout: PositiveDuration = timedelta(seconds=5)
+    """wait for a connection"""
     lock_timeout: PositiveDuration = timedelta(seconds=5)
+    """wait for a row lock, before the transaction starts over"""
     statement_timeout: PositiveDuration = timedelta(seconds=60)
-    store_timeout: PositiveDuration = Field(
-        default=timedelta(minutes=15), description="statement time-out of the insert of a version's vectors"
-    )
+    """longest statement"""
+    store_timeout: PositiveDuration = timedelta(minutes=15)
+    """longest statement of the transaction that stores a version's vectors"""
     idle_in_transaction_timeout: PositiveDuration = timedelta(seconds=15)
+    """a session that stands still in a transaction for so long is ended by the server"""
 
 
 class WorkerSettings(Section):
@@ -72,29 +75,52 @@ class WorkerSettings(Section):
 
     model_config = SettingsConfigDict(env_prefix="DOCGRID_WORKER_")
 
-    name: str = Field(default="worker", min_length=1, max_length=200)
+    name: Annotated[str, Field(min_length=1, max_length=200)] = "worker"
+    """what people call it; decides nothing"""
     polling_interval: PositiveDuration = timedelta(seconds=1)
+    """first wait after an empty poll; it doubles from there"""
     idle_max_polling_interval: PositiveDuration = timedelta(seconds=10)
-    max_concurrency: int = Field(default=2, ge=1, le=256)
+    """longest wait between polls"""
+    max_concurrency: Annotated[int, Field(ge=1, le=256)] = 2
+    """slots: jobs that run at a time"""
     lease_duration: PositiveDuration = timedelta(minutes=5)
+    """how long a claim or renewal holds"""
     lease_renewal_interval: PositiveDuration = timedelta(minutes=1)
+    """how often held leases are renewed"""
     heartbeat_interval: PositiveDuration = timedelta(seconds=10)
+    """how often the worker says that it lives"""
     dead_threshold: PositiveDuration = timedelta(seconds=30)
+    """a heartbeat as old as this counts as DEAD; stored on the worker's row"""
     shutdown_grace_period: NonNegativeDuration = timedelta(seconds=30)
+    """time that running jobs get after SIGTERM"""
     registration_timeout: PositiveDuration = timedelta(seconds=60)
+    """how long a starting worker waits for database and model"""
     retry_initial_delay: PositiveDuration = timedelta(seconds=10)
+    """wait before the first retry; it doubles from there. The same in the whole installation"""
     retry_max_delay: PositiveDuration = timedelta(minutes=5)
-    retry_jitter: float = Field(default=0.2, ge=0, le=1, allow_inf_nan=False)
+    """longest wait before a retry"""
+    retry_jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.2
+    """part by which a delay is made shorter or longer at random"""
     max_deferral: PositiveDuration = timedelta(hours=24)
+    """how long a provider may keep a job waiting since the first time it asked for that"""
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside the pod
-    health_port: int = Field(default=8080, ge=0, le=65535, description="0 = no health server")
-    model: str = Field(default="", description="name of the embedding model; empty = the active one")
+    """address of the health and metrics port"""
+    health_port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """port of `/livez`, `/readyz`, `/metrics`; 0 = none"""
+    model: str = ""
+    """name of the embedding model whose jobs are claimed; empty = the active one"""
     namespace: str = ""
+    """Kubernetes namespace of the pod"""
     pod_name: str = ""
+    """name of the pod"""
     pod_uid: str = ""
+    """uid of the pod, by which its end is reported"""
     node_name: str = ""
+    """node that the pod runs on"""
     indexing_worker: str = ""
+    """pool that the worker belongs to"""
     indexing_worker_uid: str = ""
+    """uid of that pool"""
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
@@ -116,21 +142,19 @@ class MaintenanceSettings(Section):
     model_config = SettingsConfigDict(env_prefix="DOCGRID_MAINTENANCE_")
 
     interval: PositiveDuration = timedelta(seconds=2)
-    safety_net_interval: PositiveDuration = Field(
-        default=timedelta(seconds=30),
-        description="how often a worker runs maintenance, in case nobody else does",
-    )
-    batch: int = Field(default=500, ge=1, le=10_000)
+    """how often the local stack and `docgrid maintain` run maintenance"""
+    safety_net_interval: PositiveDuration = timedelta(seconds=30)
+    """how often a worker runs maintenance, in case nobody else does"""
+    batch: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """most jobs of each kind in one transaction of recovery"""
     retention_interval: PositiveDuration = timedelta(hours=1)
-    keep_indexed: PositiveDuration = Field(
-        default=timedelta(days=7), description="age of INDEXED jobs to prune"
-    )
-    keep_failed: PositiveDuration = Field(
-        default=timedelta(days=30), description="age of FAILED and CANCELED jobs to prune"
-    )
-    keep_workers: PositiveDuration = Field(
-        default=timedelta(days=7), description="age of ended workers to prune"
-    )
+    """how often what is too old is deleted"""
+    keep_indexed: PositiveDuration = timedelta(days=7)
+    """age at which INDEXED jobs are deleted, with attempts and events"""
+    keep_failed: PositiveDuration = timedelta(days=30)
+    """age at which FAILED and CANCELED jobs are deleted, with attempts and events"""
+    keep_workers: PositiveDuration = timedelta(days=7)
+    """age at which rows of ended workers are deleted, once nothing refers to them"""
 
 
 class ChunkingSettings(Section):
@@ -138,9 +162,12 @@ class ChunkingSettings(Section):
 
     model_config = SettingsConfigDict(env_prefix="DOCGRID_CHUNKING_")
 
-    size: int = Field(default=1000, ge=1, le=100_000)
-    overlap: int = Field(default=200, ge=0)
-    max_chunks: int = Field(default=20_000, ge=1, le=1_000_000)
+    size: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """longest chunk"""
+    overlap: Annotated[int, Field(ge=0)] = 200
+    """how much of a chunk the next one of its section repeats"""
+    max_chunks: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    """most chunks of one document"""
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
@@ -153,7 +180,8 @@ class ParsingSettings(Section):
 
     model_config = SettingsConfigDict(env_prefix="DOCGRID_PARSING_")
 
-    max_file_size: int = Field(default=50_000_000, ge=1, description="bytes")
+    max_file_size: Annotated[int, Field(ge=1)] = 50_000_000
+    """largest document, in bytes"""
 
 
 class EmbeddingSettings(Section):
@@ -162,13 +190,21 @@ class EmbeddingSettings(Section):
     model_config = SettingsConfigDict(env_prefix="DOCGRID_EMBEDDING_")
 
     provider: Literal["openai", "builtin"] = "openai"
-    base_url: str = Field(default="", description="root of the server, without /v1")
+    """`openai`: any server with OpenAI's embeddings call; `builtin`: a small model in process, for tests"""
+    base_url: str = ""
+    """root of the server, without `/v1`; required for `openai`"""
     api_key: SecretStr | None = None
-    batch_size: int = Field(default=32, ge=1, le=2048)
-    max_code_points: int = Field(default=100_000, ge=1, description="most code points in one request")
-    concurrency: int = Field(default=4, ge=1, le=256)
+    """sent as a bearer token"""
+    batch_size: Annotated[int, Field(ge=1, le=2048)] = 32
+    """most texts in one request"""
+    max_code_points: Annotated[int, Field(ge=1)] = 100_000
+    """most code points in one request"""
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 4
+    """most requests at once of one process"""
     connect_timeout: PositiveDuration = timedelta(seconds=5)
+    """wait for a connection"""
     read_timeout: PositiveDuration = timedelta(seconds=30)
+    """wait for the next part of an answer"""
 
     @model_validator(mode="after")
     def _check_base_url(self) -> Self:
@@ -185,14 +221,22 @@ class StorageSettings(Section):
 
     model_config = SettingsConfigDict(env_prefix="DOCGRID_STORAGE_")
 
-    endpoint: Annotated[str, AfterValidator(_host_and_port)] = Field(description="host:port, without scheme")
+    endpoint: Annotated[str, AfterValidator(_host_and_port)]
+    """`host:port`, without scheme"""
     region: str = "us-east-1"
+    """region that requests are signed for"""
     secure: bool = True
+    """TLS"""
     access_key: SecretStr
+    """access key id"""
     secret_key: SecretStr
-    bucket: str = Field(default="docgrid", min_length=3, max_length=63)
+    """secret access key"""
+    bucket: Annotated[str, Field(min_length=3, max_length=63)] = "docgrid"
+    """bucket for what DocGrid uploads"""
     connect_timeout: PositiveDuration = timedelta(seconds=3)
+    """wait for a connection"""
     read_timeout: PositiveDuration = timedelta(seconds=15)
+    """wait for the next part of an answer"""
 
 
 class LogSettings(Section):
@@ -201,7 +245,9 @@ class LogSettings(Section):
     model_config = SettingsConfigDict(env_prefix="DOCGRID_LOG_")
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """least severity that is shown"""
     format: Literal["json", "console"] = "json"
+    """`console` is for a person"""
 
 
 SECTIONS: tuple[type[Section], ...] = (

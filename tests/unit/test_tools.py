@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from check_links import find_broken
+from check_links import find_broken, find_indexed
 from lock_dependencies import LOCK, PYPROJECT, find_problems
 
 PROJECT: dict[str, Any] = {
@@ -73,3 +73,13 @@ def test_a_link_to_a_file_that_is_not_there_is_found_and_no_other(tmp_path: Path
         "[a](page.md) [b](page.md#part) [c](#part) [d](https://127.0.0.1/x) [e](mailto:x@y)\n[f](gone.md#x)\n"
     )
     assert list(find_broken(document)) == ["2: gone.md is not there"]
+
+
+def test_an_index_leads_to_what_it_links_and_what_a_folders_index_links(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("[folder](folder/README.md) [page](page.md) [up](../README.md)\n")
+    (tmp_path / "page.md").write_text("[other](other.md)\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("[inner](inner.md)\n")
+    found = {each for each in find_indexed(tmp_path / "README.md") if each.is_relative_to(tmp_path)}
+    assert found == {folder / "README.md", folder / "inner.md", tmp_path / "page.md"}

@@ -88,7 +88,8 @@ MARK_OVERDUE = text(
 READ_CLOCK = text("SELECT clock_timestamp()")
 
 # A process that ended otherwise than by its own stop may be frozen in the middle of a statement: its sessions
-# are cut, so that nothing that it still holds outlives it.
+# are cut, so that nothing that it still holds outlives it. Those of another role are left alone unless we may
+# signal them: a refusal would end the whole tick of maintenance.
 TERMINATE_SESSIONS = text(
     """
     SELECT pg_terminate_backend(a.pid)
@@ -97,6 +98,7 @@ TERMINATE_SESSIONS = text(
     WHERE a.datname = current_database() AND a.application_name LIKE :prefix || '%'
       AND w.status IN ('STOPPED', 'DEAD') AND w.stop_reason <> 'Stopped'
       AND a.backend_start < w.stopped_at
+      AND (pg_has_role(a.usesysid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE'))
     """
 )
 
