@@ -23,6 +23,8 @@ MAX_SUBJECTS = 20
 
 CHECK_TIMEOUT = timedelta(minutes=10)
 
+LOOK = "was INDEXED, but search does not see exactly one complete version of it"
+
 _SEARCHABLE_MODEL = "(SELECT id FROM embedding_models WHERE is_active AND is_searchable)"
 
 # Of each document that was ever INDEXED and is not deleted, what search sees must be one version, whole.
@@ -95,6 +97,11 @@ class SearchViewReader:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="search view reader", daemon=True)
 
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether it still looks: False after an error, which the end of the block raises."""
+        return self._thread.is_alive()
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -122,7 +129,5 @@ class SearchViewReader:
 
 
 def _look(tx: Transaction) -> list[Violation]:
-    what = "was INDEXED, but search does not see exactly one complete version of it"
-    return [
-        Violation(5, f"document {row[0]}", what) for row in tx.execute(CHECK_SEARCH_VIEW, limit=MAX_SUBJECTS)
-    ]
+    rows = tx.execute(CHECK_SEARCH_VIEW, limit=MAX_SUBJECTS)
+    return [Violation(5, f"document {row[0]}", LOOK) for row in rows]
