@@ -7,7 +7,7 @@ from docgrid_core.errors import CancelNotAllowed, RetryNotAllowed
 from docgrid_core.jobs import JOB_LIVE, DocumentStatus, EventType, JobId, JobStatus, VersionStatus
 from docgrid_core.records import Ownership
 from docgrid_core.store import events
-from docgrid_core.store.models import model_by_id
+from docgrid_core.store.models import lock_if_active
 from docgrid_core.store.ownership import (
     LockedJob,
     LockedVersion,
@@ -133,7 +133,7 @@ def retry_locked(tx: Transaction, job: LockedJob, version: LockedVersion, *, rea
         raise RetryNotAllowed(f"the document of job {job.id} is deleted")
     if tx.execute(READ_NEWEST, document_id=document.id).scalar_one() != version.version_no:
         raise RetryNotAllowed(f"a newer version of the document of job {job.id} was registered")
-    if not model_by_id(tx, job.model_id).is_active:
+    if not lock_if_active(tx, job.model_id):
         raise RetryNotAllowed(f"the embedding model of job {job.id} is no longer active")
     tx.execute(REOPEN_VERSION, version_id=version.id, now=job.now)
     tx.execute(REOPEN_JOB, job_id=job.id, now=job.now)

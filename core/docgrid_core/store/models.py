@@ -25,6 +25,7 @@ NAMED = text(f"{_MODELS} WHERE model_name = :name ORDER BY id")
 BY_ID = text(f"{_MODELS} WHERE id = :model_id")
 ACTIVE = text(f"{_MODELS} WHERE is_active AND is_searchable")
 LOCK_ACTIVE = text(f"{_MODELS} WHERE is_active AND is_searchable FOR KEY SHARE")
+LOCK_IF_ACTIVE = text(f"{_MODELS} WHERE id = :model_id AND is_active AND is_searchable FOR KEY SHARE")
 # FOR UPDATE, not the weaker lock of other rows: it waits for whoever has just inserted a job of a model.
 LOCK_ALL = text(f"{_MODELS} ORDER BY id FOR UPDATE")
 LOCK_SAME = text(
@@ -164,6 +165,11 @@ def lock_active_model(tx: Transaction) -> EmbeddingModel:
     """
     # A switch committed during the wait takes the row out of the answer: the second look finds the new one.
     return _require_active(tx.execute(LOCK_ACTIVE).one_or_none() or tx.execute(LOCK_ACTIVE).one_or_none())
+
+
+def lock_if_active(tx: Transaction, model_id: ModelId) -> bool:
+    """Tell whether the model of a job that this transaction reopens is active; `activate` waits for it to end."""
+    return tx.execute(LOCK_IF_ACTIVE, model_id=model_id).one_or_none() is not None
 
 
 @transactional
