@@ -246,8 +246,6 @@ def register(
         supersede=supersede,
         force=force,
     )
-    if action is Action.RETRY and job is not None and job.model_id != model.id:
-        action = Action.CREATE  # the failed job is pinned to a model that is no longer the active one
     if job is not None and newest.is_in_flight and action is not Action.KEEP_IN_FLIGHT:
         cancel_locked(tx, job, lock_version(tx, newest.id), reason="superseded by newer content", by=by)
     if action is Action.CREATE:
