@@ -8,7 +8,6 @@ import pytest
 from docgrid_core.database import Database
 from docgrid_core.errors import ModelChangeNotAllowed, RetryNotAllowed
 from docgrid_core.jobs import FailureType, JobId
-from docgrid_core.records import RegistrationOutcome
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import DatabaseSettings
 from docgrid_core.store import control, documents, fail, models
@@ -26,18 +25,6 @@ def fail_for_good(db: Database, name: str) -> JobId:
 
 def add_other(db: Database) -> None:
     models.add(db, provider="builtin", name="other", version="1", dimension=8, config={})
-
-
-def test_bytes_that_failed_under_another_model_are_registered_anew(db: Database) -> None:
-    failed = fail_for_good(db, "page")
-    add_other(db)
-    other = models.activate(db, "other")
-
-    again = factories.register(db, "page")
-
-    assert (again.outcome, again.version_no) == (RegistrationOutcome.CREATED, 2)
-    assert tables.job(db, again.job_id).embedding_model_id == other.id
-    assert tables.job(db, failed).status == "FAILED"
 
 
 def test_a_job_of_a_model_that_is_not_active_is_not_retried(db: Database) -> None:
