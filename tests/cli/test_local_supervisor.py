@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from docgrid_cli.local.events import EventKind
+from docgrid_cli.local.events import EventKind, StackEvent, one_at_a_time
 from docgrid_cli.local.keepers import Backoff
 from docgrid_cli.local.maintenance import MaintenanceThread, WorkerLedger
 from docgrid_cli.local.process import Launch
@@ -156,6 +156,13 @@ def test_what_was_not_recorded_is_known_to_the_next_supervisor(tmp_path: Path) -
     assert WorkerLedger(tmp_path / "workers.json").entries() == ["b"]
     (tmp_path / "workers.json").write_text("{damaged")
     assert WorkerLedger(tmp_path / "workers.json").entries() == []
+
+
+def test_a_terminal_that_is_gone_stops_nobody() -> None:
+    def to_a_closed_terminal(_event: StackEvent) -> None:
+        raise BrokenPipeError
+
+    one_at_a_time(to_a_closed_terminal)(StackEvent(EventKind.READY, "worker-1", "worker-1 runs"))
 
 
 def test_maintenance_runs_on_schedule(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the local stack tells its host (`up`, `quickstart`) while it works, in plain words."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,11 +33,14 @@ Reporter = Callable[[StackEvent], None]
 
 
 def one_at_a_time(report: Reporter) -> Reporter:
-    """Return a reporter that many threads may call: it passes on one event after the other."""
+    """Return a reporter that many threads may call: it passes on one event after the other.
+
+    A terminal that is gone, or a full disk behind `report`, loses the event and stops nobody.
+    """
     lock = threading.Lock()
 
     def serialized(event: StackEvent) -> None:
-        with lock:
+        with lock, contextlib.suppress(OSError):
             report(event)
 
     return serialized

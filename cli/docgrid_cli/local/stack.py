@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from docgrid_cli.local import leftovers, profile
 from docgrid_cli.local.blueprint import build_servers, worker_launch
 from docgrid_cli.local.caretaker import DatabaseCaretaker, set_up
-from docgrid_cli.local.events import EventKind, Reporter, StackEvent, ignore
+from docgrid_cli.local.events import EventKind, Reporter, StackEvent, ignore, one_at_a_time
 from docgrid_cli.local.home import holder, locked, prepare
 from docgrid_cli.local.keepers import RunningWorker
 from docgrid_cli.local.maintenance import WorkerLedger
@@ -51,7 +51,7 @@ class LocalStack:
         """Take the stack of the folder `home`; `report` is called from several threads, one at a time."""
         self._home = home.absolute()
         self._worker_count = workers
-        self._report = report
+        self._report = one_at_a_time(report)
         self._supervisor: Supervisor | None = None
         self._resources = contextlib.ExitStack()
 

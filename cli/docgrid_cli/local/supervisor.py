@@ -5,7 +5,7 @@ It only starts, keeps and stops processes, in the order that its host (`stack`) 
 
 from collections.abc import Callable
 
-from docgrid_cli.local.events import EventKind, Reporter, StackEvent, one_at_a_time
+from docgrid_cli.local.events import EventKind, Reporter, StackEvent
 from docgrid_cli.local.keepers import RunningWorker, ServerKeeper, WorkerKeeper
 from docgrid_cli.local.maintenance import Caretaker, MaintenanceThread, WorkerLedger
 from docgrid_cli.local.process import Launch
@@ -17,8 +17,9 @@ class Supervisor:
     """Keeps processes alive from their start until `stop`, each by a thread of its own."""
 
     def __init__(self, *, ledger: WorkerLedger, report: Reporter) -> None:
+        """Prepare nothing yet; `report` is called from every thread and must not raise."""
         self._ledger = ledger
-        self._report = one_at_a_time(report)
+        self._report = report
         self._servers: list[ServerKeeper] = []
         self._workers: list[WorkerKeeper] = []
         self._maintenance: MaintenanceThread | None = None
