@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from docgrid_cli.local import profile
 from docgrid_cli.local.home import holder, home_folder
+from docgrid_cli.terminal import quiet_logs
 from docgrid_core import settings
 from docgrid_core.database import Database
 from docgrid_core.errors import DatabaseUnavailable, DatabaseUnusable, SettingsError
@@ -79,6 +80,7 @@ class Installation:
 
 def find_installation() -> Installation:
     """Return the DocGrid of this process' environment; raises `SettingsError` that says what to do if none is."""
+    quiet_logs()
     if os.environ.get(_DATABASE_URL):
         return Installation({})
     stack = profile.load()

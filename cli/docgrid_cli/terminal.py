@@ -22,9 +22,14 @@ def console(stream: TextIO | None = None) -> "Console":
     """Return a console that writes to `stream`, by default standard output."""
     from rich.console import Console
 
+    class OpenConsole(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich ends the thread that printed: here the command decides what it means that nobody reads.
+            raise BrokenPipeError
+
     stream = stream or sys.stdout
     interactive = stream.isatty()
-    return Console(
+    return OpenConsole(
         file=stream,
         force_terminal=interactive,
         width=None if interactive else _UNLIMITED,
@@ -43,6 +48,14 @@ def is_interactive() -> bool:
 def printable(text: str) -> str:
     """Return `text` on one line without control characters, which could steer the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def quiet_logs() -> None:
+    """Let only warnings of the libraries below reach a person, on standard error: the result stays clean."""
+    from docgrid_core.logconfig import configure_logging
+    from docgrid_core.settings import LogSettings, load
+
+    configure_logging(load(LogSettings, level="WARNING", format="console"), stream=sys.stderr)
 
 
 def note(text: str) -> None:
