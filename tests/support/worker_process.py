@@ -129,7 +129,10 @@ class WorkerProcess:
 def settings_of_worker(
     database: DatabaseSettings, storage: StorageSettings, **overrides: str
 ) -> dict[str, str]:
-    """Return a worker's environment; `overrides` are the keys' ends, such as `worker_max_concurrency="1"`."""
+    """Return a worker's environment; `overrides` are the keys' ends, such as `worker_max_concurrency="1"`.
+
+    `tmpdir` is where it makes its temporary files.
+    """
     environment = {
         **FAST,
         "DOCGRID_DATABASE_URL": database.url.get_secret_value(),
@@ -139,7 +142,9 @@ def settings_of_worker(
         "DOCGRID_STORAGE_SECRET_KEY": storage.secret_key.get_secret_value(),
         "DOCGRID_STORAGE_BUCKET": storage.bucket,
     }
-    return environment | {f"DOCGRID_{key.upper()}": value for key, value in overrides.items()}
+    folder = overrides.pop("tmpdir", None)
+    environment |= {f"DOCGRID_{key.upper()}": value for key, value in overrides.items()}
+    return environment if folder is None else environment | {"TMPDIR": folder}
 
 
 def get(port: int, path: str) -> tuple[int, str]:
