@@ -97,12 +97,14 @@ def faults(outcomes: Sequence[object]) -> list[Exception]:
 class Frozen(Generic[R]):
     """A call that stands still in front of one of its statements, with its transaction open.
 
-    Statements count from 1. `reached` tells whether there was such a statement; without one the call is over.
+    `before` is the number of the statement, from 1, or a part of its text. `reached` tells whether there was such a
+    statement; without one the call is over.
     """
 
-    def __init__(self, db: Database, function: Callable[[], R], *, before: int) -> None:
+    def __init__(self, db: Database, function: Callable[[], R], *, before: int | str) -> None:
         self._before = before
         self._count = 0
+        self._stands = False
         self._arrived = threading.Event()
         self._go_on = threading.Event()
         db.listen_to_statements(self._on_statement)
@@ -113,7 +115,7 @@ class Frozen(Generic[R]):
     @property
     def reached(self) -> bool:
         """Tell whether the call stands in front of that statement; it is over if it has fewer."""
-        return self._count == self._before
+        return self._stands
 
     def thaw(self) -> None:
         """Let the call go on."""
@@ -138,11 +140,12 @@ class Frozen(Generic[R]):
 
         return call
 
-    def _on_statement(self, _statement: str) -> None:
+    def _on_statement(self, statement: str) -> None:
         if self._arrived.is_set():
             return
         self._count += 1
-        if self._count == self._before:
+        if self._before == self._count or (isinstance(self._before, str) and self._before in statement):
+            self._stands = True
             self._arrived.set()
             self._go_on.wait(LIMIT)
 
