@@ -66,14 +66,17 @@ def _say_more(error: Exception) -> None:
     if isinstance(error, FaultError) and error.detail:
         print(f"  detail: {error.detail}", file=sys.stderr)
     for frame in traceback.extract_tb(error.__traceback__):
+        if "docgrid_" not in frame.filename:
+            continue
         print(f"  {frame.filename}:{frame.lineno} in {frame.name}", file=sys.stderr)
 
 
 def _explain_usage(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
-    message = " ".join(error.format_message().split())
-    if context is None or not message:  # a group without a command has printed its help
-        return message
+    text = error.format_message()
+    if context is None or text.startswith("Usage:"):  # a group without a command: the text is its help
+        return text
+    message = " ".join(text.replace("Value error, ", "").split())
     return f"{message} (see `{context.command_path} --help`)"
 
 

@@ -26,7 +26,7 @@ class DeferredCommand(TyperCommand):
     """Stands for a command in the list of commands until it is run."""
 
     def __init__(self, name: str, *, summary: str) -> None:
-        super().__init__(name, help=summary)
+        super().__init__(name, help=summary, rich_markup_mode=None)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Import the command, and let it read its own arguments."""
@@ -49,7 +49,8 @@ app = typer.Typer(
     name="docgrid",
     cls=DeferredGroup,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 

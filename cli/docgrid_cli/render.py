@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import unquote
 from uuid import UUID
 
 from docgrid_cli.terminal import console, note, printable
@@ -74,14 +75,7 @@ def show_table(rows: Sequence[T], view: View[T]) -> None:
     if not rows:
         print(view.empty)
         return
-    out = console()
-    table = build_table(rows, view)
-    if out.is_terminal:
-        out.print(table)
-        return
-    with out.capture() as captured:
-        out.print(table)
-    _print_lines(line.rstrip() for line in captured.get().splitlines())
+    _print_table(build_table(rows, view))
 
 
 def show_page(page: "Page[T]", view: View[T], output: Format) -> None:
@@ -93,12 +87,17 @@ def show_page(page: "Page[T]", view: View[T], output: Format) -> None:
 
 def show_facts(title: str, facts: Mapping[str, object]) -> None:
     """Print what is known of one thing, a fact a line."""
-    out = console()
-    width = max(map(len, facts), default=0)
-    out.print(printable(title), style="bold")
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
     for name, fact in facts.items():
-        if fact not in (None, ""):
-            out.print(f"  {name.ljust(width)}  {printable(str(fact))}")
+        if fact not in {None, ""}:
+            table.add_row(Text(f"  {name}"), _cell(Text, fact))
+    console().print(Text(printable(title), style="bold"))
+    _print_table(table)
 
 
 def build_table(rows: Sequence[T], view: View[T]) -> Any:
@@ -156,6 +155,11 @@ def plain(value: object) -> Any:
     raise TypeError(f"a {type(value).__name__} can not be printed")
 
 
+def source_of(uri: str) -> str:
+    """Return where a document comes from as a person writes it: a local file as its path."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+
+
 _STYLES = {
     "INDEXED": "green",
     "SUCCESS": "green",
@@ -178,6 +182,16 @@ def _cell(text_type: Any, value: object) -> Any:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
+
+
+def _print_table(table: Any) -> None:
+    out = console()
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    _print_lines(line.rstrip() for line in captured.get().splitlines())
 
 
 def _print_lines(lines: Any) -> None:

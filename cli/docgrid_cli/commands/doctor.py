@@ -5,11 +5,12 @@ from typing import Annotated
 import typer
 
 from docgrid_cli.checkup import Finding, Verdict, check_everything
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Column, Format, View, show_all
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("doctor")

@@ -2,6 +2,7 @@
 
 import typer
 
+from docgrid_cli.commands import new_group
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import (
     DocumentArgument,
@@ -12,14 +13,24 @@ from docgrid_cli.options import (
     Reason,
     asked_by,
 )
-from docgrid_cli.render import Column, Format, View, age, show_facts, show_page, show_table, show_value
+from docgrid_cli.render import (
+    Column,
+    Format,
+    View,
+    age,
+    show_facts,
+    show_page,
+    show_table,
+    show_value,
+    source_of,
+)
 from docgrid_cli.terminal import note
 from docgrid_core.errors import RefusedError
 from docgrid_core.jobs import DocumentId
 from docgrid_core.store import documents, queries
 from docgrid_core.store.queries import DocumentDetail, DocumentSummary, VersionView
 
-app = typer.Typer(no_args_is_help=True, help="List, show and delete documents.")
+app = new_group("documents")
 
 
 @app.command("list")
@@ -66,7 +77,7 @@ def _show_detail(detail: DocumentDetail) -> None:
         f"document {document.id}: {document.title}",
         {
             "status": document.status,
-            "source": document.source_uri,
+            "source": source_of(document.source_uri),
             "type": document.document_type,
             "searchable": _searchable(detail),
             "registered": f"{age(document.created_at)} ago",
@@ -95,11 +106,11 @@ DOCUMENTS = View[DocumentSummary](
         Column("ID", lambda row: row.id, right=True),
         Column("STATUS", lambda row: row.status),
         Column("TYPE", lambda row: row.document_type),
-        Column("TITLE", lambda row: row.title),
+        Column("TITLE", lambda row: row.title, wide=True),
         Column("SEARCHABLE", lambda row: row.current_version_no and f"v{row.current_version_no}"),
         Column("NEWEST", lambda row: f"v{row.newest_version_no} {row.newest_version_status}"),
         Column("INDEXED", lambda row: age(row.indexed_at), right=True),
-        Column("SOURCE", lambda row: row.source_uri, wide=True),
+        Column("SOURCE", lambda row: source_of(row.source_uri), wide=True),
     ],
     name=lambda row: f"document/{row.id}",
     empty="no documents: register some with `docgrid ingest`",

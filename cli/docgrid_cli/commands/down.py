@@ -1,13 +1,12 @@
 """`docgrid down`: stops the local stack from another terminal, or cleans up after a killed one."""
 
-import typer
-
+from docgrid_cli.commands import new_command
 from docgrid_cli.local.events import StackEvent
 from docgrid_cli.local.home import home_folder
 from docgrid_cli.local.stack import down
 from docgrid_cli.terminal import note
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("down")

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from docgrid_cli.commands import new_command
 from docgrid_cli.ingestion.finding import Found, Passed, find
 from docgrid_cli.ingestion.registering import LANES, Outcome, Registrar, Result, Wishes
 from docgrid_cli.ingestion.waiting import wait_for_jobs
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
-from docgrid_cli.render import Column, Format, View, show_all, show_table
+from docgrid_cli.render import Column, Format, View, show_all, show_table, source_of
 from docgrid_cli.terminal import note, progress
 from docgrid_core.database import Database
 from docgrid_core.errors import BadParameter
@@ -22,7 +23,7 @@ from docgrid_core.store.documents import MAX_PRIORITY
 from docgrid_core.store.queries import JobSummary
 from docgrid_pipeline.objects import ObjectStore
 
-app = typer.Typer()
+app = new_command()
 
 FEW = 10
 """Skipped files that are told one by one."""
@@ -104,7 +105,7 @@ def _wait(db: Database, results: list[Result]) -> list[JobSummary]:
             advance()
             if job.status is not JobStatus.INDEXED:
                 why = f"{job.error_code}: {job.error_message}" if job.error_code else "canceled"
-                note(f"{job.source_uri}: {why} (`docgrid jobs show {job.id}`)")
+                note(f"{source_of(job.source_uri)}: {why} (`docgrid jobs show {job.id}`)")
     counts = Counter(job.status.value for job in ended)
     note(", ".join(f"{counts[status]} {status}" for status in sorted(counts)) or "nothing to wait for")
     return ended
@@ -118,7 +119,7 @@ def _show(results: list[Result], output: Format) -> None:
         return
     for result in results:
         if result.outcome is Outcome.FAILED:
-            note(f"{result.source_uri}: {result.error_code}: {result.reason}")
+            note(f"{source_of(result.source_uri)}: {result.error_code}: {result.reason}")
     for line in _skipped(results):
         note(line)
     counts = Counter(result.outcome for result in results)
@@ -130,7 +131,7 @@ def _skipped(results: list[Result]) -> Iterator[str]:
     """Yield a line for each kind of file that was skipped, and for each file when there are few."""
     skipped = [result for result in results if result.outcome is Outcome.SKIPPED]
     if len(skipped) <= FEW:
-        yield from (f"skipped {result.source_uri}: {result.reason}" for result in skipped)
+        yield from (f"skipped {source_of(result.source_uri)}: {result.reason}" for result in skipped)
         return
     kinds = Counter(PurePosixPath(result.source_uri).suffix.lower() or "no suffix" for result in skipped)
     yield f"skipped {len(skipped)} files: " + ", ".join(f"{kinds[kind]} {kind}" for kind in sorted(kinds))

@@ -21,17 +21,34 @@ from docgrid_cli.options import (
     Yes,
     asked_by,
 )
-from docgrid_cli.render import Column, Format, View, age, show_facts, show_page, show_table, show_value, span
+from docgrid_cli.render import (
+    Column,
+    Format,
+    View,
+    age,
+    show_facts,
+    show_page,
+    show_table,
+    show_value,
+    source_of,
+    span,
+)
 from docgrid_core.jobs import JOB_LIVE, DocumentId, FailureType, JobId, JobStatus, WorkerId
 from docgrid_core.store import control, queries
 from docgrid_core.store.queries import AttemptView, EventView, JobDetail, JobFilter, JobSummary
 
-app = typer.Typer(no_args_is_help=True, help="List, show, watch, retry and cancel indexing jobs.")
+app = new_group("jobs")
 
 Status = Annotated[JobStatus | None, typer.Option("--status", "-s", case_sensitive=False, help="Only these.")]
 Failure = Annotated[
     FailureType | None,
-    typer.Option("--failure-type", "-f", case_sensitive=False, help="Only FAILED jobs that failed so last."),
+    typer.Option(
+        "--failure-type",
+        "-f",
+        metavar="TYPE",
+        case_sensitive=False,
+        help="Only FAILED jobs that failed so last, e.g. WORKER_CRASHED.",
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every job that can be.")]
 
@@ -137,7 +154,7 @@ def show_detail(detail: JobDetail) -> None:
 def _facts(job: JobSummary) -> dict[str, object]:
     return {
         "document": f"{job.document_id}, version {job.version_no} ({job.version_status}): {job.title}",
-        "source": job.source_uri,
+        "source": source_of(job.source_uri),
         "model": job.model,
         "priority": job.priority,
         "worker": job.worker_name if job.status is JobStatus.PROCESSING else None,
@@ -199,13 +216,11 @@ JOBS = View[JobSummary](
         Column("ID", lambda job: job.id, right=True),
         Column("STATUS", lambda job: job.status),
         Column("STATE", _state),
-        Column("DOCUMENT", lambda job: job.document_id, right=True),
-        Column("TITLE", lambda job: job.title),
-        Column("VERSION", lambda job: f"v{job.version_no}", right=True),
         Column("WORKER", lambda job: job.worker_name),
         Column("RETRIES", lambda job: f"{job.retry_count}/{job.max_retry_count}", right=True),
-        Column("PRIORITY", lambda job: job.priority, right=True),
         Column("AGE", lambda job: age(job.created_at), right=True),
+        Column("DOCUMENT", lambda job: f"{job.document_id} v{job.version_no}"),
+        Column("TITLE", lambda job: job.title, wide=True),
     ],
     name=lambda job: f"job/{job.id}",
     empty="no jobs",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Format, show_facts, show_value
@@ -12,7 +13,7 @@ from docgrid_core.logconfig import configure_logging
 from docgrid_core.maintenance import Maintenance, MaintenanceLoop, Retention, TickReport, Watch
 from docgrid_core.settings import LogSettings, MaintenanceSettings, WorkerSettings
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("maintain")

@@ -1,12 +1,11 @@
 """`docgrid migrate`: brings the database to the schema of this release."""
 
-import typer
-
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import find_installation
 from docgrid_core.migrations import migrate
 from docgrid_core.settings import DatabaseSettings
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("migrate")

@@ -12,7 +12,9 @@ from docgrid_cli.terminal import confirm
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.store import models
 
-app = typer.Typer(no_args_is_help=True, help="List, add, activate and drop embedding models.")
+app = typer.Typer(
+    rich_markup_mode=None, no_args_is_help=True, help="List, add, activate and drop embedding models."
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The model's name, as its server knows it.")]
 Version = Annotated[str, typer.Option("--version", help="Tells models of the same name apart.")]

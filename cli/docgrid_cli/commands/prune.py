@@ -2,15 +2,14 @@
 
 from dataclasses import asdict
 
-import typer
-
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Format, show_facts, show_value
 from docgrid_core.maintenance import Retention
 from docgrid_core.settings import MaintenanceSettings
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("prune")

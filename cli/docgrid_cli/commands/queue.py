@@ -1,14 +1,13 @@
 """`docgrid queue`: how much is waiting, for how long, and how fast it gets done."""
 
-import typer
-
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Column, Format, View, age, show_all
 from docgrid_core.store import queries
 from docgrid_core.store.queries import QueueDepth
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("queue")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import typer
 
+from docgrid_cli.commands import new_command
 from docgrid_cli.narrator import Narrator, stopwatch
 from docgrid_cli.quickstart.story import tell_story
 from docgrid_cli.terminal import quiet_logs
 
-app = typer.Typer()
+app = new_command()
 
 
 @app.command("quickstart")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import Installation, find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Column, Format, View, show_all
@@ -11,7 +12,7 @@ from docgrid_core.store import models
 from docgrid_core.store.search import MAX_TOP_K, SearchHit, search
 from docgrid_pipeline.embeddings import Purpose
 
-app = typer.Typer()
+app = new_command()
 
 SNIPPET = 160
 """Characters of a passage that a table shows."""
@@ -49,7 +50,7 @@ HITS = View[SearchHit](
     columns=[
         Column("#", lambda hit: hit.rank, right=True),
         Column("SCORE", lambda hit: f"{hit.score:.3f}", right=True),
-        Column("TITLE", lambda hit: hit.title),
+        Column("TITLE", lambda hit: hit.title, wide=True),
         Column("SECTION", lambda hit: hit.section_title, wide=True),
         Column("PASSAGE", _snippet, wide=True),
     ],

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from docgrid_cli.commands import new_command
 from docgrid_cli.installation import Installation
 from docgrid_cli.local.home import home_folder
 from docgrid_cli.local.profile import Profile
@@ -15,7 +16,7 @@ from docgrid_cli.terminal import quiet_logs
 from docgrid_core.errors import FaultError
 from docgrid_core.store.queries import QueueDepth, queue_depth
 
-app = typer.Typer()
+app = new_command()
 
 _INTERVAL = 2.0  # seconds between looks at the queue
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from docgrid_cli.commands import new_group
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Column, Format, View, age, show_all, span
@@ -11,12 +12,7 @@ from docgrid_core.jobs import WORKER_LIVE
 from docgrid_core.store import queries
 from docgrid_core.store.queries import WorkerView
 
-app = typer.Typer(no_args_is_help=True, help="List workers.")
-
-
-@app.callback()
-def workers() -> None:
-    """List workers."""
+app = new_group("workers")
 
 
 @app.command("list")
