@@ -8,6 +8,7 @@ import typer
 
 from docgrid_cli.advice import ADVICE
 from docgrid_cli.bulk import Change, change_matching, change_named
+from docgrid_cli.commands import new_group
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import (
     DocumentOption,
