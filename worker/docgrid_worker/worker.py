@@ -248,6 +248,7 @@ class _Running:
 
     def finish(self) -> None:
         """Drain, release what is left, say STOPPED; write nothing if the process was fenced meanwhile."""
+        log.info("draining", running_jobs=self._slots.running)
         # 1. No claim is under way any more; jobs that it brought now are given back by their slots.
         self._poller.wake()
         self._poller_thread.join(LAST_WRITE_LIMIT)
@@ -307,7 +308,6 @@ class _Running:
 
     def _drain(self) -> None:
         grace = self._settings.shutdown_grace_period.total_seconds()
-        log.info("draining", running_jobs=self._slots.running, grace_seconds=grace)
         deadline = time.monotonic() + grace
         while not self._lifecycle.hurried.is_set() and (left := deadline - time.monotonic()) > 0:
             if self._slots.wait_idle(min(left, 0.2)):
