@@ -12,7 +12,16 @@ from itertools import groupby
 
 from docgrid_cli.installation import Installation
 from docgrid_core.database import Database
-from docgrid_core.errors import DocGridError, SettingsError, StorageMisconfigured
+from docgrid_core.errors import (
+    DatabaseUnavailable,
+    DocGridError,
+    ProviderRefused,
+    ProviderUnavailable,
+    SettingsError,
+    StorageMisconfigured,
+    StorageUnavailable,
+    VectorInvalid,
+)
 from docgrid_core.jobs import WORKER_LIVE
 from docgrid_core.migrations import check_schema, check_server, head_revision
 from docgrid_core.settings import (
@@ -27,6 +36,15 @@ from docgrid_core.settings import (
 from docgrid_core.store import models, queries
 from docgrid_core.testing.invariants import violations
 from docgrid_pipeline.embeddings import Purpose
+
+HINTS: dict[type[DocGridError], str] = {
+    DatabaseUnavailable: "does it run, and does DOCGRID_DATABASE_URL lead to it?",
+    StorageUnavailable: "does it run, and does DOCGRID_STORAGE_ENDPOINT lead to it?",
+    ProviderUnavailable: "does it run, and does DOCGRID_EMBEDDING_BASE_URL lead to it?",
+    ProviderRefused: "does it serve this model, and is DOCGRID_EMBEDDING_API_KEY right?",
+    VectorInvalid: "does it serve this model, with this dimension?",
+}
+"""What to look at when a part does not do its work."""
 
 
 class Verdict(StrEnum):
@@ -59,7 +77,7 @@ def check_everything(installation: Installation, *, deep: bool) -> Iterator[Find
             )
             yield from _check_in_database(installation, db, deep=deep)
     except DocGridError as error:
-        yield Finding("database", Verdict.FIX, str(error))
+        yield _fault("database", error)
         for part in ("schema", "model", "embedding server"):
             yield Finding(part, Verdict.UNCHECKED, "needs the database")
 
@@ -80,7 +98,13 @@ def _judge(part: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(part, Verdict.OK, check())
     except DocGridError as error:
-        return Finding(part, Verdict.FIX, str(error))
+        return _fault(part, error)
+
+
+def _fault(part: str, error: DocGridError) -> Finding:
+    hint = HINTS.get(type(error))
+    text = "; ".join(str(error).splitlines())
+    return Finding(part, Verdict.FIX, f"{text} ({hint})" if hint else text)
 
 
 def _check_settings(installation: Installation) -> str:

@@ -16,7 +16,7 @@ from docgrid_cli.options import Output
 from docgrid_cli.render import Column, Format, View, show_all, show_table, source_of
 from docgrid_cli.terminal import note, progress
 from docgrid_core.database import Database
-from docgrid_core.errors import BadParameter
+from docgrid_core.errors import BadParameter, StorageMisconfigured
 from docgrid_core.jobs import JobStatus
 from docgrid_core.settings import ParsingSettings
 from docgrid_core.store.documents import MAX_PRIORITY
@@ -71,12 +71,12 @@ def _find_all(places: list[str], objects: ObjectStore) -> tuple[list[Found | Pas
     for place in places:
         try:
             here = list(find(place, objects))
-        except BadParameter as error:
-            note(error.message)
+        except (BadParameter, StorageMisconfigured) as error:
+            note(f"{place}: {error.message}")
             missing = True
             continue
         if not any(isinstance(item, Found) or not item.skipped for item in here):
-            note(f"there is no document in {place}" + (f" ({len(here)} files skipped)" if here else ""))
+            note(f"{place}: there is no document in it" + (f", {len(here)} skipped" if here else ""))
             missing = True
         found += here
     return list({item.source_uri: item for item in found}.values()), missing
@@ -85,9 +85,13 @@ def _find_all(places: list[str], objects: ObjectStore) -> tuple[list[Found | Pas
 def _register(registrar: Registrar, found: list[Found | Passed]) -> list[Result]:
     results = []
     with progress("registering", len(found)) as advance:
-        for result in registrar.register_all(found):
-            results.append(result)
-            advance()
+        try:
+            for result in registrar.register_all(found):
+                results.append(result)
+                advance()
+        except BaseException:
+            note(f"{len(results)} of {len(found)} are done: run the same command again to go on")
+            raise
     return sorted(results, key=lambda result: result.source_uri)
 
 

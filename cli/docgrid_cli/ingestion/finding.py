@@ -51,7 +51,7 @@ def find(place: str, objects: ObjectStore) -> Iterator[Found | Passed]:
     elif os.path.lexists(path):
         yield _look_at(path, asked_for=True)
     else:
-        raise BadParameter(f"there is no file or folder {place}")
+        raise BadParameter("there is no such file or folder")
 
 
 def uri_of(path: Path) -> str:
@@ -98,13 +98,13 @@ def _read_head(path: Path) -> bytes:
 def _find_objects(address: str, objects: ObjectStore) -> Iterator[Found | Passed]:
     bucket, _, prefix = address.removeprefix(S3_SCHEME).partition("/")
     if not bucket:
-        raise BadParameter(f"{address} names no bucket: write s3://bucket/prefix")
+        raise BadParameter("it names no bucket: write s3://bucket/prefix")
     empty = True
     for listed in objects.list_objects(bucket, prefix):
         empty = False
         yield _look_at_object(listed, asked_for=listed.key == prefix)
     if empty:
-        raise BadParameter(f"there is no object below {address}")
+        raise BadParameter("there is no object with this prefix")
 
 
 def _look_at_object(listed: ListedObject, *, asked_for: bool) -> Found | Passed:

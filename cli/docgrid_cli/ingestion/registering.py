@@ -4,6 +4,7 @@ Many documents at once. Both steps can be repeated without harm, so a short outa
 out, and a run that was broken off is simply run again.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,7 +30,9 @@ from docgrid_pipeline.objects import ListedObject, ObjectStore
 LANES = 8
 """Documents that are registered at the same time."""
 
-_PATIENCE = 30.0  # seconds for which an outage of a server is waited out
+PATIENCE = 30.0
+"""Seconds for which an outage of a server is waited out."""
+
 _FIRST_WAIT = 0.2
 
 _CONTENT_TYPES = {
@@ -44,7 +47,7 @@ class Outcome(StrEnum):
 
     CREATED = "created"
     UNCHANGED = "unchanged"
-    IN_PROGRESS = "in progress"
+    IN_PROGRESS = "in_progress"
     RETRIED = "retried"
     SKIPPED = "skipped"
     FAILED = "failed"
@@ -81,6 +84,7 @@ class Registrar:
         self._objects = objects
         self._max_size = max_size
         self._wishes = wishes
+        self._ending = threading.Event()
 
     def register_all(self, found: Iterable[Found | Passed]) -> Iterator[Result]:
         """Yield the result of each as it comes. Raises what no document is to blame for, after 30 s of trying."""
@@ -89,6 +93,7 @@ class Registrar:
             for future in as_completed([pool.submit(self.register, item) for item in found]):
                 yield future.result()
         finally:
+            self._ending.set()
             pool.shutdown(cancel_futures=True)
 
     def register(self, item: Found | Passed) -> Result:
@@ -97,7 +102,7 @@ class Registrar:
             outcome = Outcome.SKIPPED if item.skipped else Outcome.FAILED
             return Result(item.source_uri, outcome, error_code=item.error.code, reason=item.error.message)
         try:
-            return _patiently(lambda: self._register(item))
+            return self._patiently(lambda: self._register(item))
         except RefusedError as error:
             return Result(item.source_uri, Outcome.FAILED, error_code=error.code, reason=error.message)
 
@@ -118,6 +123,20 @@ class Registrar:
             error_code=code or None,
             reason=reason or None,
         )
+
+    def _patiently(self, step: Callable[[], Result]) -> Result:
+        """Try again while a server is away, but not when the run is ending."""
+        give_up_at = time.monotonic() + PATIENCE
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                return step()
+            except DatabaseUnusable:
+                raise
+            except (Busy, DatabaseUnavailable, StorageUnavailable):
+                if time.monotonic() >= give_up_at or self._ending.wait(wait):
+                    raise
+            wait = min(2 * wait, 2.0)
 
     def _bytes_of(self, item: Found) -> ObjectRef:
         if isinstance(item.place, Path):
@@ -144,19 +163,3 @@ def _is_same(known: ObjectRef, listed: ListedObject) -> bool:
         listed.size,
         listed.version,
     )
-
-
-def _patiently(step: Callable[[], Result]) -> Result:
-    """Try again while a server is away."""
-    give_up_at = time.monotonic() + _PATIENCE
-    wait = _FIRST_WAIT
-    while True:
-        try:
-            return step()
-        except DatabaseUnusable:
-            raise
-        except (Busy, DatabaseUnavailable, StorageUnavailable):
-            if time.monotonic() >= give_up_at:
-                raise
-        time.sleep(wait)
-        wait = min(2 * wait, 2.0)

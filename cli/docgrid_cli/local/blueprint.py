@@ -17,14 +17,6 @@ from docgrid_cli.local.postgres import EmbeddedPostgres
 from docgrid_cli.local.process import Launch
 from docgrid_cli.local.profile import Profile
 
-# The embedding server works on one request at a time, on a small machine at a few chunks a second. More than
-# one short request a process would only wait there, beyond the client's patience, and be embedded for nobody.
-_WORKER_DEFAULTS = {
-    "DOCGRID_EMBEDDING_BATCH_SIZE": "8",
-    "DOCGRID_EMBEDDING_CONCURRENCY": "1",
-    "DOCGRID_EMBEDDING_READ_TIMEOUT": "2m",
-}
-
 
 @dataclass(frozen=True)
 class Servers:
@@ -77,10 +69,7 @@ def build_servers(home: Path, *, earlier: Profile | None) -> Servers:
 def worker_launch(
     home: Path, *, name: str, pod_uid: str, settings: Mapping[str, str], environment: Mapping[str, str]
 ) -> Launch:
-    """Return how a worker process is started.
-
-    It runs in `environment`, which may tune it, but always against this stack, by its `settings`.
-    """
+    """Return how a worker process is started: in `environment`, but always against this stack (`settings`)."""
     folder = home / "workers"
     identity = {
         "DOCGRID_WORKER_NAME": name,
@@ -92,7 +81,7 @@ def worker_launch(
     }
     return Launch(
         command=[sys.executable, "-P", "-m", "docgrid_worker"],
-        environment={**_WORKER_DEFAULTS, **environment, **settings, **identity, **marked(home, WORKER)},
+        environment={**environment, **settings, **identity, **marked(home, WORKER)},
         folder=folder,
         log=folder / f"{name}.log",
     )

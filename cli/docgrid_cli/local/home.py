@@ -32,9 +32,7 @@ def prepare(home: Path) -> None:
     """Make the folder; only its owner may look into it."""
     try:
         if not home.exists():
-            home.mkdir(parents=True)
-            # As root, PostgreSQL runs under another account and must get through, not see what is here.
-            home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+            home.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise LocalStackError(
             f"can not make the folder {home}: {error.strerror} (set DOCGRID_HOME)"

@@ -12,13 +12,15 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 import psutil
 
 from docgrid_cli.local.errors import LocalStackError
+from docgrid_cli.local.home import write_private
 from docgrid_cli.local.ports import LOOPBACK
-from docgrid_cli.local.postgres_files import binaries, data_folder, give_to
+from docgrid_cli.local.postgres_files import binaries
 from docgrid_cli.local.process import (
     Identity,
     Launch,
@@ -57,6 +59,8 @@ _INITDB_OPTIONS = (
     "--locale-provider=builtin",
     "--builtin-locale=C.UTF-8",
     "--auth=scram-sha-256",
+    f"--username={USER}",
+    "--pwfile=/dev/stdin",
     "--no-instructions",
 )
 
@@ -72,13 +76,13 @@ class EmbeddedPostgres(Server):
         """Prepare nothing yet; `durable=False` gives up safety from power cuts for speed."""
         super().__init__(port=port)
         self._account = unprivileged_account()
-        self._wanted = folder
+        self._folder = folder.absolute()
         self._durable = durable
         self._settings = _SETTINGS | {"port": str(port)} | ({} if durable else _VOLATILE)
 
     def url(self, database: str = DATABASE) -> str:
         """Return the SQLAlchemy address of a database, password included; the server was started once."""
-        password = (self._wanted / "password").read_text()
+        password = (self._folder / "password").read_text()
         return f"postgresql://{USER}:{password}@{LOOPBACK}:{self.port}/{database}"
 
     def answers(self) -> bool:
@@ -100,19 +104,19 @@ class EmbeddedPostgres(Server):
 
     @property
     def _data(self) -> Path:
-        return self._wanted.resolve() / "data"
+        return self._folder / "data"
 
     def _prepare(self) -> None:
         self._bin = binaries(self._account)
         try:
-            folder = data_folder(self._wanted, self._account)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._data.exists():
-                self._initialize(folder)
+                self._initialize()
         except OSError as error:
             raise LocalStackError(
-                f"can not write the database's folder {self._wanted}: {error.strerror}"
+                f"can not write the database's folder {self._folder}: {error.strerror}"
             ) from error
-        end_leftovers(self._wanted, limit=self.stop_limit)
+        end_leftovers(self._folder, limit=self.stop_limit)
         # Nothing runs on these files now. The pid in a file left by kill -9 may belong to any process by now,
         # which would block the start for ever; the server's own check of its shared memory stays.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
@@ -120,54 +124,63 @@ class EmbeddedPostgres(Server):
     def _launch(self) -> Launch:
         settings = [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
         return Launch(
-            command=[str(self._bin / "postgres"), "-D", str(self._data), *settings],
+            command=[str(self._bin / "postgres"), "-D", self._own_folder(self._data), *settings],
             environment=_environment(),
             folder=self._data,
-            log=self._wanted.resolve() / "postgres.log",
+            log=self._folder / "postgres.log",
             account=self._account,
             stop_signal=_STOP,
         )
 
-    def _initialize(self, folder: Path) -> None:
+    def _own_folder(self, data: Path) -> str:
+        """Return how a process that works in `data` names it.
+
+        The account that we drop to as root owns the folder, but seldom may walk there from the top: root's home
+        is closed to it, and so is every temporary folder.
+        """
+        return str(data) if self._account is None else "/proc/self/cwd"
+
+    def _initialize(self) -> None:
         """Create the cluster and the database `docgrid`; a half-made one is never taken for whole."""
         _require_account_name()
         # 1. Into a folder of another name. What an earlier, killed try left there goes first.
-        data = folder / "data.new"
+        data = self._folder / "data.new"
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(data)
         data.mkdir(mode=0o700)
-        give_to(data, self._account)
-        # 2. The password reaches initdb in a file, and stays there for us alone.
-        password = folder / "password"
-        password.unlink(missing_ok=True)
-        password.touch(mode=0o600)
-        password.write_text(secrets.token_urlsafe(24))
-        give_to(password, self._account)
-        options = ["-U", USER, f"--pwfile={password}", *_INITDB_OPTIONS]
-        options += [] if self._durable else ["--no-sync"]
-        self._run("initdb", "-D", str(data), *options, folder=data)
         if self._account is not None:
-            os.chown(password, 0, 0)
+            os.chown(data, self._account.uid, self._account.gid)
+        # 2. The superuser's password stays in a file for us alone.
+        password = secrets.token_urlsafe(24)
+        write_private(self._folder / "password", password)
+        options = [*_INITDB_OPTIONS, *([] if self._durable else ["--no-sync"])]
+        self._run("initdb", *options, "-D", self._own_folder(data), folder=data, text=password)
         # 3. Without a server, so without a login; CREATE DATABASE wants to be alone on its line.
-        single = ("postgres", "--single", "-D", str(data), "postgres")
-        self._run(*single, folder=data, text=f"CREATE DATABASE {DATABASE}\n")
+        single = ("--single", "-D", self._own_folder(data), "postgres")
+        self._run("postgres", *single, folder=data, text=f"CREATE DATABASE {DATABASE}\n")
         # 4. Only a whole cluster has the name.
-        data.rename(folder / "data")
+        data.rename(self._data)
 
-    def _run(self, program: str, *options: str, folder: Path, text: str = "") -> None:
+    def _run(self, program: str, *options: str, folder: Path, text: str) -> None:
+        """Run a program that reads `text` from its standard input, which it may also open by name."""
         account = self._account
-        done = subprocess.run(
-            [str(self._bin / program), *options],
-            env=_environment(),
-            cwd=folder,
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-            user=account.uid if account else None,
-            group=account.gid if account else None,
-            extra_groups=[] if account else None,
-        )
+        with tempfile.TemporaryFile("w+", dir=self._folder) as given:
+            given.write(text)
+            given.seek(0)
+            if account is not None:
+                os.fchown(given.fileno(), account.uid, account.gid)
+            done = subprocess.run(
+                [str(self._bin / program), *options],
+                env=_environment(),
+                cwd=folder,
+                stdin=given,
+                capture_output=True,
+                text=True,
+                check=False,
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=[] if account else None,
+            )
         if done.returncode != 0 or "FATAL:" in done.stderr or "ERROR:" in done.stderr:
             raise LocalStackError(f"can not create the database's files: {telling_line(done.stderr)}")
 
@@ -177,7 +190,7 @@ def end_leftovers(folder: Path, *, limit: float) -> list[psutil.Process]:
 
     The caller knows that no other program uses `folder`. `limit` is the server's time to shut down (seconds).
     """
-    data = folder.resolve() / "data"
+    data = folder.resolve() / "data"  # as the kernel names it
     postmaster = _recorded_postmaster(data)
     if postmaster is not None:
         with contextlib.suppress(psutil.Error):

