@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +47,7 @@ class FakeProvider:
         self.headers: list[dict[str, str]] = []
         self.most_at_once = 0
         self.arrived = threading.Semaphore(0)
+        self.latency = 0.0  # seconds that each answer takes
         self.gate = threading.Event()
         self.gate.set()
         self._faults: deque[Fault] = deque()
@@ -187,6 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         try:
             owner.gate.wait(30)
+            time.sleep(owner.latency)
             fault(self, request)
         finally:
             owner.leave()

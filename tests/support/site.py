@@ -56,7 +56,9 @@ class Site:
 
     def start(self, **overrides: str) -> WorkerProcess:
         """Start a worker with the site's settings and `overrides`."""
-        settings = settings_of_worker(self.database, self.storage, **{**self.settings, **overrides})
+        # A killed worker may leave a temporary file behind: with the rest of the test's.
+        chosen = {"tmpdir": str(self._folder), **self.settings, **overrides}
+        settings = settings_of_worker(self.database, self.storage, **chosen)
         worker = WorkerProcess(settings, log=self._folder / f"worker-{next(self._numbers)}.log")
         self.workers.append(worker)
         return worker
