@@ -35,20 +35,24 @@ _LOCK = 0x72656376
 
 TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:key)")
 
-# Jobs of ended workers first: their end is known. Rows that somebody holds are being settled right now.
+# Jobs of ended workers first: their end is known. Rows that somebody holds are being settled right now. Each
+# worker's jobs are one range of an index, and so are the expired leases: the statement's time is enough to find
+# them, and can bound a range, which the clock can not.
 LOCK_CANDIDATES = text(
     """
     WITH ended AS MATERIALIZED (
       SELECT j.id
-      FROM worker_nodes w
-      JOIN embedding_jobs j ON j.locked_by_worker_id = w.id AND j.status = 'PROCESSING'
-      WHERE w.status IN ('STOPPED', 'DEAD') AND NOT j.id = ANY (CAST(:excluded AS bigint[]))
-      ORDER BY j.locked_at
+      FROM (SELECT id FROM worker_nodes WHERE status IN ('STOPPED', 'DEAD') ORDER BY stopped_at) AS w
+      CROSS JOIN LATERAL (
+        SELECT id FROM embedding_jobs
+        WHERE status = 'PROCESSING' AND locked_by_worker_id = w.id AND NOT id = ANY (CAST(:excluded AS bigint[]))
+        LIMIT :limit
+        FOR NO KEY UPDATE SKIP LOCKED
+      ) AS j
       LIMIT :limit
-      FOR NO KEY UPDATE OF j SKIP LOCKED
     ), expired AS MATERIALIZED (
       SELECT id FROM embedding_jobs
-      WHERE status = 'PROCESSING' AND lock_expires_at <= clock_timestamp()
+      WHERE status = 'PROCESSING' AND lock_expires_at <= statement_timestamp()
         AND NOT id = ANY (CAST(:excluded AS bigint[]))
       ORDER BY lock_expires_at
       LIMIT :limit
