@@ -157,6 +157,9 @@ def test_down_ends_what_a_killed_supervisor_left_and_a_second_down_finds_nothing
         assert len(processes_of(home)) > 3
         assert down(home)
         wait_until(lambda: processes_of(home) == [])
+        reach = profile.read(home)
+        assert reach is not None
+        assert not list(Path("/tmp").glob(f"seaweedfs-*-{reach.s3_port}.sock"))  # noqa: S108 - its fixed place
         assert not down(home)
 
 

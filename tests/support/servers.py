@@ -8,7 +8,6 @@ daemon that answers, else from the embedded server.
 import contextlib
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -71,7 +70,6 @@ def embedded_postgres() -> Iterator[EmbeddedPostgres]:
             yield server
         finally:
             server.stop()
-            shutil.rmtree((folder / "postgres").resolve())
 
 
 @contextlib.contextmanager
@@ -107,13 +105,9 @@ def model_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a folder that an unprivileged server can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="servers-"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+    """Yield a folder for servers that a test starts; nothing of it remains."""
+    with tempfile.TemporaryDirectory(prefix="servers-") as folder:
+        yield Path(folder)
 
 
 def _docker_answers() -> bool:

@@ -52,8 +52,7 @@ class ObjectStoreServer(Server):
 
     def ports(self) -> list[int]:
         """Return every port that it listens on."""
-        firsts = range(self.port, self.port + PORTS)
-        return [*firsts, *(port + GRPC_OFFSET for port in firsts)]
+        return _ports(self.port)
 
     def answers(self) -> bool:
         """Ask the S3 part's health page; it starts last, after the parts that it needs."""
@@ -62,7 +61,7 @@ class ObjectStoreServer(Server):
     def stop(self) -> None:
         """End the server and remove the sockets that it leaves in /tmp."""
         super().stop()
-        self._remove_sockets()
+        remove_sockets(self.port)
 
     def _prepare(self) -> None:
         try:
@@ -77,7 +76,7 @@ class ObjectStoreServer(Server):
         taken = [port for port in self.ports() if not is_free(port)]
         if taken:
             raise LocalStackError(f"{self.name}: port {taken[0]} on {LOOPBACK} is taken by another program")
-        self._remove_sockets()
+        remove_sockets(self.port)
 
     def _launch(self) -> Launch:
         ports = [f"-{part}.port={self.port + place}" for place, part in enumerate(_PARTS)]
@@ -95,11 +94,18 @@ class ObjectStoreServer(Server):
             log=self._folder / "s3.log",
         )
 
-    def _remove_sockets(self) -> None:
-        for port in self.ports():
-            for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - its fixed place
-                with contextlib.suppress(OSError):
-                    socket.unlink()
+
+def remove_sockets(port: int) -> None:
+    """Remove what a server with these ports leaves in /tmp, of which it can not be talked out; it has ended."""
+    for taken in _ports(port):
+        for socket in Path("/tmp").glob(f"seaweedfs-*-{taken}.sock"):  # noqa: S108 - its fixed place
+            with contextlib.suppress(OSError):
+                socket.unlink()
+
+
+def _ports(first: int) -> list[int]:
+    ports = range(first, first + PORTS)
+    return [*ports, *(port + GRPC_OFFSET for port in ports)]
 
 
 def _binary() -> Path:

@@ -50,6 +50,7 @@ def _reachable_by_all(folder: Path) -> bool:
 def _copy_for_all(package: Path, target: Path) -> None:
     # The libraries are found relative to the binaries, so both folders keep their places side by side.
     target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.chmod(0o755)  # whatever the umask
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         copy = Path(scratch) / "copy"
         shutil.copytree(package / "pginstall", copy / _PACKAGE / "pginstall", symlinks=True)

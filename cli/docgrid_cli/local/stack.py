@@ -16,10 +16,12 @@ from pydantic import SecretStr
 from docgrid_cli.local import leftovers, profile
 from docgrid_cli.local.blueprint import build_servers, worker_launch
 from docgrid_cli.local.caretaker import DatabaseCaretaker, set_up
+from docgrid_cli.local.errors import LocalStackError
 from docgrid_cli.local.events import EventKind, Reporter, StackEvent, ignore, one_at_a_time
 from docgrid_cli.local.home import holder, locked, prepare
 from docgrid_cli.local.keepers import RunningWorker
 from docgrid_cli.local.maintenance import WorkerLedger
+from docgrid_cli.local.objectstore import remove_sockets
 from docgrid_cli.local.ports import LOOPBACK
 from docgrid_cli.local.process import Launch, kill_tree, wait_until_ended
 from docgrid_cli.local.profile import BUCKET, Profile
@@ -165,6 +167,9 @@ def down(home: Path, *, report: Reporter = ignore) -> bool:
 
 def _end_leftovers(home: Path, report: Reporter) -> list[leftovers.Leftover]:
     ended = leftovers.end(home, limit=_LEFTOVER_LIMIT)
+    with contextlib.suppress(LocalStackError):  # of a damaged profile, which `up` tells of
+        if (earlier := profile.read(home)) is not None:
+            remove_sockets(earlier.s3_port)
     if ended:
         text = f"{len(ended)} process(es) that a killed supervisor had left running were ended"
         report(StackEvent(EventKind.STOPPED, "stack", text))
