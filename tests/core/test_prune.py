@@ -1,12 +1,13 @@
 """Retention: what goes, when, and what is never touched."""
 
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import psycopg
 import pytest
 
 from docgrid_core.database import Database
-from docgrid_core.jobs import FailureType, JobId, StopReason
+from docgrid_core.jobs import DocumentId, FailureType, JobId, StopReason
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import DatabaseSettings, MaintenanceSettings
@@ -26,6 +27,13 @@ AT_ONCE = MaintenanceSettings(
     keep_workers=timedelta(microseconds=1),
 )
 BROKEN = Report(FailureType.DOCUMENT_CONTENT_INVALID, "broken")
+
+
+@pytest.fixture
+def session(database_settings: DatabaseSettings) -> Iterator[psycopg.Connection]:
+    """Yield a session of the test's own, whose transaction stays open."""
+    with psycopg.connect(database_settings.url.get_secret_value()) as connection:
+        yield connection
 
 
 def failed(db: Database, upto: Stage = Stage.VECTORS_STORED, *, name: str = "") -> factories.Execution:
@@ -225,16 +233,16 @@ def test_more_rows_than_fit_into_a_batch_go_in_several(db: Database, monkeypatch
 
 
 def test_pruning_waits_for_no_lock_and_takes_the_rest_later(
-    db: Database, database_settings: DatabaseSettings
+    db: Database, database_settings: DatabaseSettings, session: psycopg.Connection
 ) -> None:
     held, _free = failed(db), failed(db)
-    with psycopg.connect(database_settings.url.get_secret_value()) as holder:
-        holder.execute("SELECT FROM embedding_jobs WHERE id = %s FOR NO KEY UPDATE", [held.claim.job_id])
-        holder.execute(
-            "SELECT FROM embeddings WHERE document_version_id = %s FOR UPDATE", [held.document.version_id]
-        )
-        with races.connected(database_settings, lock_timeout=timedelta(milliseconds=1)) as other:
-            assert prune.prune(other, AT_ONCE) == PruneReport(jobs=1, embeddings=3, chunks=3)
+    session.execute("SELECT FROM embedding_jobs WHERE id = %s FOR NO KEY UPDATE", [held.claim.job_id])
+    session.execute(
+        "SELECT FROM embeddings WHERE document_version_id = %s FOR UPDATE", [held.document.version_id]
+    )
+    with races.connected(database_settings, lock_timeout=timedelta(milliseconds=1)) as other:
+        assert prune.prune(other, AT_ONCE) == PruneReport(jobs=1, embeddings=3, chunks=3)
+    session.rollback()
     assert tables.job(db, held.claim.job_id).status == "FAILED"
 
     assert prune.prune(db, AT_ONCE) == PruneReport(jobs=1, embeddings=3, chunks=3)
@@ -252,4 +260,31 @@ def test_several_prune_at_once_and_delete_everything_once(
     assert races.faults(outcomes) == []
     total = sum((report for report in outcomes if isinstance(report, PruneReport)), start=PruneReport())
     assert total + prune.prune(db, AT_ONCE) == PruneReport(jobs=8, embeddings=12, chunks=12)
+    assert violations(db) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda db, _document_id: factories.register(db, "paper", "changed"),
+        lambda db, document_id: documents.delete(db, document_id, reason="", by="test"),
+    ],
+    ids=["register", "delete"],
+)
+def test_a_document_whose_last_job_is_just_being_pruned_can_be_changed(
+    db: Database,
+    database_settings: DatabaseSettings,
+    session: psycopg.Connection,
+    change: Callable[[Database, DocumentId], object],
+) -> None:
+    document = factories.run(db, Stage.COMPLETED, document=factories.register(db, "paper")).document
+    for table in ("indexing_events", "embedding_job_attempts", "embedding_jobs"):
+        session.execute(f"DELETE FROM {table}")  # noqa: S608
+
+    with races.connected(database_settings, application_name="caller") as other:
+        call = races.Call(lambda: change(other, document.document_id))
+        races.wait_until(lambda: races.waits_for_lock(db, "caller"))
+        session.commit()
+        call.result()
+
     assert violations(db) == []

@@ -11,7 +11,7 @@ from enum import StrEnum
 from sqlalchemy import text
 
 from docgrid_core.database import StartOver, Transaction, transactional
-from docgrid_core.errors import BadParameter, DocumentNotFound, VersionInProgress
+from docgrid_core.errors import BadParameter, DocumentNotFound, JobNotFound, VersionInProgress
 from docgrid_core.jobs import (
     JOB_LIVE,
     VERSION_IN_FLIGHT,
@@ -317,7 +317,10 @@ def _read_newest(tx: Transaction, document_id: DocumentId) -> NewestVersion:
 def _lock_newest(tx: Transaction, document_id: DocumentId) -> tuple[NewestVersion, LockedJob | None]:
     """Lock the newest version's job, that version and the document, in this order; read the version anew."""
     expected = _read_newest(tx, document_id)
-    job = None if expected.job_id is None else lock_job(tx, expected.job_id)
+    try:
+        job = None if expected.job_id is None else lock_job(tx, expected.job_id)
+    except JobNotFound:  # pruned since it was read
+        raise StartOver from None
     lock_version(tx, expected.id)
     document = lock_document(tx, document_id)
     if document.status is DocumentStatus.DELETED:
