@@ -113,8 +113,11 @@ def test_refusals_and_bad_vectors_fail_their_document_at_once_and_store_nothing_
     provider.plan(*REFUSED.values())
     jobs = [site.ingest(f"{name} chunk", priority=-number) for number, name in enumerate(REFUSED)]
     neighbour = site.ingest("neighbour", priority=-100)
-    site.start(worker_max_concurrency="1")
+    worker = site.start(worker_max_concurrency="1")
     site.wait_indexed(neighbour)
+    # The job's message is the code's own; the worker's log says what the server did.
+    details = {line["detail"] for line in worker.lines("a stage failed")}
+    assert {"HTTP 400", "HTTP 413", "another model answered"} <= details
     for name, job_id in zip(REFUSED, jobs, strict=True):
         assert failures(site, job_id) == [name.partition(" ")[0]], name
         assert site.status(job_id) == "FAILED"

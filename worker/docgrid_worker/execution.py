@@ -15,6 +15,7 @@ from docgrid_core.errors import (
     DatabaseUnavailable,
     DocGridError,
     FailureInconsistent,
+    FaultError,
     JobNotFound,
     JobNotProcessing,
     JobOwnershipLost,
@@ -152,6 +153,15 @@ class Executor:
                 job_id=execution.ownership.job_id,
                 error_type=type(error).__name__,
                 where=_where(error),
+            )
+        elif isinstance(error, FaultError):
+            # The job keeps the fixed text of the code; what an operator needs beyond it is said here alone.
+            log.warning(
+                "a stage failed",
+                job_id=execution.ownership.job_id,
+                failure_type=report.failure_type,
+                error_code=error.code,
+                detail=error.detail,
             )
         try:
             outcome = self._fail(execution, report)
