@@ -41,6 +41,7 @@ class Interruption:
         db.listen_to_statements(self.on_statement)
 
     def on_statement(self, _statement: str) -> None:
+        """Count a statement that is about to be sent."""
         if threading.get_ident() != self._thread:
             return
         self.count += 1
