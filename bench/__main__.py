@@ -3,9 +3,14 @@
 Ends with exit code 1 when a target was missed, 2 for an id that does not exist.
 """
 
+import logging
 import sys
+from datetime import UTC, datetime
 
-from bench import claiming, footprint, kills, recovery, storing, throughput
+import structlog
+
+from bench import claiming, footprint, kills, recovery, report, storing, throughput
+from bench.figures import Benchmark
 
 ALL = (
     throughput.BENCHMARK,
@@ -20,11 +25,24 @@ ALL = (
 
 def main(wanted: list[str]) -> int:
     """Run the wanted benchmarks; return the exit code."""
-    for benchmark in ALL:
-        if benchmark.id in wanted:
-            outcome = benchmark.run(lambda line: print("  ", line, flush=True))
-            print(*outcome.figures, sep="\n")
-    return 0
+    known = {benchmark.id: benchmark for benchmark in ALL}
+    if unknown := sorted(set(wanted) - set(known)):
+        print(f"there is no benchmark {', '.join(unknown)}: choose from {' '.join(known)}", file=sys.stderr)
+        return 2
+    # What maintenance tells about recovered jobs is what these benchmarks are made of.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    taken = [_take(known[id_]) for id_ in wanted or known]
+    report.write(ALL, taken)
+    print(report.table(taken))
+    return 0 if all(figure.ok for one in taken for figure in one.figures) else 1
+
+
+def _take(benchmark: Benchmark) -> report.Taken:
+    load = report.load_average()
+    print(f"{benchmark.id}  {benchmark.title} (load {load:.1f})", flush=True)
+    at = datetime.now(UTC).isoformat(timespec="minutes")
+    outcome = benchmark.run(lambda line: print(f"    {line}", flush=True))
+    return report.Taken(benchmark.id, at, load, tuple(outcome.figures), outcome.details)
 
 
 if __name__ == "__main__":

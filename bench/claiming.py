@@ -99,7 +99,7 @@ def measure(say: Say) -> Outcome:
                         samples[queue.name].append(taken)
             for queue in (short, long):
                 queue.replace_claimed()
-            if number % 10 == 9:
+            if number >= 0 and number % 10 == 9:
                 say(f"{number + 1} of {ROUNDS} rounds")
     levels = {name: [percentile(taken, percent) for percent in PERCENTS] for name, taken in samples.items()}
     figures = [
