@@ -38,8 +38,8 @@ fmt: $(READY) ## Put the code in order: ruff's safe fixes, then its formatter
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## Measure, and compare with the targets; ARGS="Q1 R1" picks
-	@$(BIN)/python -m bench $(ARGS)
+bench: $(READY) ## Measure and compare with the targets; ONLY="Q1 V1" picks
+	@$(BIN)/python -m bench $(ONLY)
 
 lock: $(READY) ## Write requirements.lock from pyproject.toml; ARGS=--upgrade takes the newest versions
 	@$(BIN)/python tools/lock_dependencies.py $(ARGS)
