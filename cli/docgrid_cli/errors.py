@@ -34,8 +34,11 @@ def run_reporting(command: Callable[[], int], *, debug: bool) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say("", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _discard_output()
-        return ExitCode.BROKEN_PIPE
+        return _end_unread()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer ends the process itself then
+            return _end_unread()
+        raise
     except TyperException as error:
         return _say(_explain_usage(error), ExitCode.USAGE)
     except DocGridError as error:
@@ -49,14 +52,15 @@ def run_reporting(command: Callable[[], int], *, debug: bool) -> int:
 
 
 def _say(text: str, code: int, error: Exception | None = None) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _end_unread()
     with contextlib.suppress(BrokenPipeError):
         if text:
             print(text, file=sys.stderr)
         if error is not None:
             _say_more(error)
-        sys.stdout.flush()
-        return code
-    _discard_output()
     return code
 
 
@@ -80,8 +84,10 @@ def _explain_usage(error: TyperException) -> str:
     return f"{message} (see `{context.command_path} --help`)"
 
 
-def _discard_output() -> None:
+def _end_unread() -> int:
     """Let what is left in the buffer go nowhere: whoever read it is gone."""
+    sys.stdout = sys.__stdout__  # typer may have wrapped it
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, 1)
     os.close(null)
+    return ExitCode.BROKEN_PIPE
