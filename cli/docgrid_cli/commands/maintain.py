@@ -40,7 +40,6 @@ def maintain(
             maintenance,
             Retention(db, settings),
             interval=settings.interval,
-            retention_interval=settings.retention_interval,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: loop.stop())

@@ -6,8 +6,8 @@ from docgrid_cli.commands import new_command
 from docgrid_cli.installation import find_installation
 from docgrid_cli.options import Output
 from docgrid_cli.render import Format, show_facts, show_value
-from docgrid_core.maintenance import Retention
 from docgrid_core.settings import MaintenanceSettings
+from docgrid_core.store import prune as store
 
 app = new_command()
 
@@ -21,7 +21,7 @@ def prune(output: Output = Format.TABLE) -> None:
     installation = find_installation()
     settings = installation.load(MaintenanceSettings)
     with installation.database(pool_size=1) as db:
-        report = Retention(db, settings).run_once()
+        report = store.prune(db, settings)
     if output in {Format.JSON, Format.YAML}:
         show_value(report, output)
         return

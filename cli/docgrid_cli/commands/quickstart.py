@@ -2,15 +2,14 @@
 
 import os
 import shutil
-import tempfile
-from pathlib import Path
 
 import typer
 
 from docgrid_cli.commands import new_command
 from docgrid_cli.narrator import Narrator, stopwatch
+from docgrid_cli.quickstart.scratch import STACK, clear_killed_runs, make_folder
 from docgrid_cli.quickstart.story import tell_story
-from docgrid_cli.terminal import quiet_logs
+from docgrid_cli.terminal import note, quiet_logs
 
 app = new_command()
 
@@ -22,22 +21,27 @@ def quickstart() -> None:
     Exits with 0 only if the killed job was recovered, everything else was indexed and nothing is left running.
     """
     quiet_logs()
+    clear_killed_runs()
     # One job at a time: the model server is busy with two, and it is plain to see who runs what.
     os.environ["DOCGRID_WORKER_MAX_CONCURRENCY"] = "1"
-    folder = Path(tempfile.mkdtemp(prefix="docgrid-quickstart-"))
-    folder.chmod(0o711)  # as root, PostgreSQL runs under another account and has to get through
-    held = False
+    folder = make_folder()
+    keep = True
     try:
         with Narrator(stopwatch()) as narrator:
-            held = tell_story(folder / "stack", narrator)
-            if held:
-                narrator.plain(
-                    "\nEverything held. `docgrid up` starts a stack that stays: try your own documents."
-                )
+            held = tell_story(folder / STACK, narrator)
+            narrator.plain(_EPILOGUE if held else "")
+        keep = not held
+    except (KeyboardInterrupt, BrokenPipeError):
+        keep = False
+        raise
     finally:
-        if held:
-            shutil.rmtree(folder)
+        if keep:
+            note(f"it did not hold: the logs are kept in {folder} until the next quickstart")
         else:
-            print(f"the logs are kept in {folder}")
-    if not held:
+            shutil.rmtree(folder)
+    if keep:
         raise typer.Exit(1)
+
+
+_EPILOGUE = """
+Everything held. `docgrid up` starts a stack that stays, for documents of your own."""

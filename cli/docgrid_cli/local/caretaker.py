@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import time
 
 from docgrid_cli.local.modelserver import DIMENSION, MODEL, VERSION
 from docgrid_core.database import Database
@@ -13,7 +12,6 @@ from docgrid_core.jobs import StopReason
 from docgrid_core.maintenance import Maintenance, Retention, Watch
 from docgrid_core.migrations import migrate
 from docgrid_core.records import EmbeddingModel
-from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import DatabaseSettings, MaintenanceSettings, WorkerSettings
 from docgrid_core.store import models, workers
 
@@ -42,17 +40,10 @@ class DatabaseCaretaker:
 
     def __init__(self, db: Database, settings: MaintenanceSettings, worker: WorkerSettings) -> None:
         """Work with the retry delays and the heartbeat interval of the stack's own workers."""
-        policy = RetryPolicy(
-            initial_delay=worker.retry_initial_delay,
-            max_delay=worker.retry_max_delay,
-            jitter=worker.retry_jitter,
-        )
         watch = Watch(longest_gap=max(worker.heartbeat_interval, 2 * settings.interval))
         self._db = db
-        self._maintenance = Maintenance(db, settings, policy, watch)
+        self._maintenance = Maintenance(db, settings, worker.retry_policy, watch)
         self._retention = Retention(db, settings)
-        self._retention_interval = settings.retention_interval.total_seconds()
-        self._retention_due = time.monotonic() + self._retention_interval
 
     def worker_ended(self, pod_uid: str, reason: StopReason) -> None:
         """Mark the worker STOPPED or DEAD, which fences it, unless it has said goodbye itself."""
@@ -61,6 +52,4 @@ class DatabaseCaretaker:
     def tick(self) -> None:
         """Run every maintenance service that is due."""
         self._maintenance.run_once()
-        if time.monotonic() >= self._retention_due:
-            self._retention_due = time.monotonic() + self._retention_interval
-            self._retention.run_once()
+        self._retention.run_once()
