@@ -8,10 +8,8 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from docgrid_cli.local import profile
-from docgrid_cli.local.home import holder, home_folder
 from docgrid_cli.terminal import quiet_logs
 from docgrid_core import settings
 from docgrid_core.database import Database
@@ -19,8 +17,10 @@ from docgrid_core.errors import DatabaseUnavailable, DatabaseUnusable, SettingsE
 from docgrid_core.migrations import check_schema
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.settings import DatabaseSettings, EmbeddingSettings, Section, StorageSettings
-from docgrid_pipeline.embeddings import EmbeddingProvider, build_provider
-from docgrid_pipeline.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from docgrid_pipeline.embeddings import EmbeddingProvider
+    from docgrid_pipeline.objects import ObjectStore
 
 S = TypeVar("S", bound=Section)
 
@@ -61,19 +61,23 @@ class Installation:
                 raise self._explained(error) from None
 
     @contextmanager
-    def objects(self) -> Iterator[ObjectStore]:
+    def objects(self) -> "Iterator[ObjectStore]":
         """Return the object store for a `with` block; no connection is opened yet."""
+        from docgrid_pipeline.objects import ObjectStore
+
         with closing(ObjectStore(self.load(StorageSettings))) as store:
             yield store
 
     @contextmanager
-    def provider(self, model: EmbeddingModel) -> Iterator[EmbeddingProvider]:
+    def provider(self, model: EmbeddingModel) -> "Iterator[EmbeddingProvider]":
         """Return what embeds with `model` for a `with` block; no connection is opened yet."""
+        from docgrid_pipeline.embeddings import build_provider
+
         with closing(build_provider(self.load(EmbeddingSettings), model)) as provider:
             yield provider
 
     def _explained(self, error: DatabaseUnavailable) -> DatabaseUnavailable:
-        if self.stack and holder(home_folder()) is None:
+        if self.stack and not _stack_runs():
             return DatabaseUnusable("the local stack does not run: start it with `docgrid up`")
         return error
 
@@ -83,9 +87,24 @@ def find_installation() -> Installation:
     quiet_logs()
     if os.environ.get(_DATABASE_URL):
         return Installation({})
-    stack = profile.load()
+    stack = _read_stack()
     if not stack:
         raise SettingsError(
             f"there is no database to work with: start the local stack with `docgrid up`, or set {_DATABASE_URL}"
         )
     return Installation(stack)
+
+
+def _read_stack() -> Mapping[str, str]:
+    """Return the settings of the local stack; none where its parts are not installed, as in a cluster."""
+    try:
+        from docgrid_cli.local import profile
+    except ModuleNotFoundError:
+        return {}
+    return profile.load()
+
+
+def _stack_runs() -> bool:
+    from docgrid_cli.local.home import holder, home_folder
+
+    return holder(home_folder()) is not None

@@ -18,6 +18,7 @@ from docgrid_cli.commands import COMMANDS
 from docgrid_cli.errors import run_reporting
 from docgrid_cli.options import Choices, Output
 from docgrid_cli.render import Format
+from docgrid_core.errors import SettingsError
 
 DEBUG = "--debug"
 
@@ -33,7 +34,13 @@ class DeferredCommand(TyperCommand):
         return self._load().make_context(*args, **kwargs)
 
     def _load(self) -> Any:
-        return typer.main.get_command(import_module(f"docgrid_cli.commands.{self.name}").app)
+        try:
+            module = import_module(f"docgrid_cli.commands.{self.name}")
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f"`docgrid {self.name}` needs the package {error.name}: install docgrid[local]"
+            ) from None
+        return typer.main.get_command(module.app)
 
 
 class DeferredGroup(TyperGroup):

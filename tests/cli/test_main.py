@@ -143,6 +143,28 @@ def test_a_database_without_schema_says_what_to_do(
     assert "docgrid migrate" in answer.err
 
 
+def test_only_the_local_stack_needs_the_packages_of_the_local_stack(cli: Cli) -> None:
+    code = "import sys; sys.modules['psutil'] = None; from docgrid_cli.main import run; sys.exit(run(sys.argv[1:]))"
+
+    def without_psutil(command: str, environment: dict[str, str]) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code, command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    assert without_psutil("queue", cli.environment) == (0, "")
+    needs = "`docgrid up` needs the package psutil: install docgrid[local]\n"
+    assert without_psutil("up", cli.environment) == (2, needs)
+    del cli.environment["DOCGRID_DATABASE_URL"]
+    code_without_database, told = without_psutil("queue", cli.environment)
+    assert code_without_database == 2
+    assert told.startswith("there is no database to work with")
+
+
 def test_every_format_says_the_same(cli: Cli, db: Database) -> None:
     factories.index(db, "report")
     answer = cli("documents", "list", "-o", "json")

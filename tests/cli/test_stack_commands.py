@@ -63,7 +63,7 @@ def test_the_quickstart_holds_and_leaves_nothing_behind(bare_cli: Cli) -> None:
         "embeds handbook.md (job 1) at this moment: kill -9",
         "was ended by SIGKILL",
         "job 1 (handbook.md) is recovered",
-        "job 1 (handbook.md) is claimed by worker-",
+        "job 1 (handbook.md) is claimed by ",
         "handbook.md is searchable",
         "old-catalogue.txt is broken on purpose. DOCUMENT-PARSING-003: the text is not UTF-8",
         "When must the dome be closed?",

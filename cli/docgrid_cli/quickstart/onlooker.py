@@ -98,6 +98,8 @@ class Onlooker:
         elif event.event_type is EventType.LOCKED:
             earlier = sum(attempt.started_at < event.occurred_at for attempt in detail.attempts)
             worker = self._name(event.metadata.get("worker_id"))
+            if worker == kill.worker.name:
+                worker = f"the new {worker}"
             self._narrator.tell(f"{job} is claimed by {worker} {later}: attempt {earlier + 1}", "bold")
 
     def _name(self, worker_id: object) -> str:

@@ -114,7 +114,14 @@ def _conclude(promises: Sequence[Promise], narrator: Narrator) -> bool:
 
 
 def _workers(detail: JobDetail) -> str:
-    return ", then ".join(f"{attempt.worker_name} ({attempt.status})" for attempt in detail.attempts)
+    """Return who ran a job, one after the other; a restarted worker has its old name but is another one."""
+    told: list[str] = []
+    names: set[str] = set()
+    for attempt in detail.attempts:
+        new = "the new " if attempt.worker_name in names else ""
+        names.add(attempt.worker_name)
+        told.append(f"{new}{attempt.worker_name} ({attempt.status})")
+    return ", then ".join(told)
 
 
 OUTCOMES = View[JobDetail](
