@@ -16,6 +16,8 @@ from docgrid_core.store.queries import JobFilter, job_ids
 
 _MOST = 1_000_000
 """Jobs that one command changes at most."""
+_TOLD = 5
+"""Refusals of a bulk change that are told; most often they are of one kind."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,18 @@ def change_matching(db: Database, filters: Sequence[JobFilter], change: Change, 
         print("no job matches")
         return
     confirm(f"{change.verb.capitalize()} {_count(len(found))}?", yes=yes)
-    refused = 0
+    refusals = []
     with progress(f"{change.verb} jobs", len(found)) as advance:
         for job in found:
             try:
                 change.apply(job)
             except RefusedError as error:
-                note(str(error))
-                refused += 1
+                refusals.append(str(error))
             advance()
-    print(f"{_count(len(found) - refused)} {change.done}" + (f", {refused} passed over" if refused else ""))
+    for refusal in refusals[:_TOLD]:
+        note(refusal)
+    passed_over = f", {len(refusals)} passed over" if refusals else ""
+    print(f"{_count(len(found) - len(refusals))} {change.done}{passed_over}")
 
 
 def _count(number: int) -> str:
