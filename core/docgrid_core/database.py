@@ -22,11 +22,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from docgrid_core.errors import (
     Busy,
+    DatabaseForbids,
     DatabaseUnavailable,
     DatabaseUnusable,
     DocGridError,
     InternalError,
     SettingsError,
+    StatementTimeout,
 )
 from docgrid_core.jobs import ModelId
 from docgrid_core.settings import DatabaseSettings
@@ -42,6 +44,7 @@ _TCP_USER_TIMEOUT_MS = 15_000
 _REPEATABLE = frozenset({"40P01", "40001", "55P03"})  # deadlock, serialization failure, lock not available
 _READ_ONLY = "25006"
 _TIMED_OUT = "57014"
+_NO_RIGHT = "42501"
 # Connection trouble, shutdown and start-up, cut off while idle in a transaction, out of a resource.
 _UNAVAILABLE = ("08", "57P", "25P03", "53", "58")
 
@@ -98,6 +101,8 @@ class Database:
             max_overflow=0,
             pool_timeout=10,
             hide_parameters=True,
+            # Whatever the server's default is: "read in a later statement than the lock" holds only here.
+            isolation_level="READ COMMITTED",
             connect_args=connect_arguments(settings, application_name),
         )
         self._autocommit = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -206,7 +211,7 @@ def database_url(settings: DatabaseSettings) -> URL:
     """Return the address for SQLAlchemy with psycopg; raises `SettingsError` when it is none."""
     try:
         url = make_url(settings.url.get_secret_value())
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         url = None
     if url is None or url.get_backend_name() not in {"postgresql", "postgres"}:
         raise SettingsError(
@@ -252,7 +257,9 @@ def translate(error: BaseException | None) -> Exception:
     if state in _REPEATABLE:
         return StartOver()
     if state == _TIMED_OUT:
-        return Busy(state)
+        return StatementTimeout(state)
+    if state == _NO_RIGHT:
+        return DatabaseForbids(state)
     if state == _READ_ONLY or state.startswith(_UNAVAILABLE):
         return DatabaseUnavailable(state)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):

@@ -10,7 +10,7 @@
     │   ├── DocumentNotFound, VersionInProgress, CompletionNotAllowed, NewerVersionExists, …
     │   └── Content…                      what is wrong with a document's bytes (DOCUMENT-PARSING-…)
     └── FaultError                        something of ours or below us failed (the 5xx codes)
-        ├── Busy, DatabaseUnavailable (DatabaseUnusable), InternalError, DiskFull
+        ├── Busy (StatementTimeout), DatabaseUnavailable (DatabaseUnusable), DatabaseForbids, InternalError, DiskFull
         ├── StorageUnavailable, StorageMisconfigured
         └── OwnershipIncomplete, EmbeddingSetInconsistent, …
 
@@ -242,6 +242,20 @@ class Busy(FaultError):
     text = "the database is busy, try again"
 
 
+class StatementTimeout(Busy):
+    """A statement took longer than its limit; the same one again is likely to."""
+
+    code = "COMMON-005"
+    text = "the database took too long over a statement, try again when it has less to do"
+
+
+class DatabaseForbids(FaultError):
+    """The database user lacks a right; workers need DML and TEMPORARY, migrations and models own the tables."""
+
+    code = "DATABASE-001"
+    text = "the database user lacks a right for this: `docgrid migrate` and `docgrid models` need the tables' owner"
+
+
 class DatabaseUnavailable(FaultError):
     """The database can not be reached, is starting, stopping, or only reads."""
 
@@ -337,6 +351,13 @@ class ProviderUnavailable(FaultError):
     def __init__(self, detail: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(detail)
         self.retry_after = retry_after
+
+
+class ProviderMisconfigured(FaultError):
+    """The embedding server does not let us in, or does not know the model: no document is at fault."""
+
+    code = "EMBEDDING-PROVIDER-003"
+    text = "the embedding server refuses access: check its address, the API key and the model's name"
 
 
 class ProviderRefused(FaultError):

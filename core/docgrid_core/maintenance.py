@@ -8,6 +8,7 @@ hosts it decides when.
 import random
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -79,7 +80,7 @@ class Maintenance:
             workers.terminate_sessions_of_ended(self._db)
             recovered = recover(self._db, limit=self._settings.batch, policy=self._policy)
             promoted = claim.promote(self._db)
-        except DatabaseUnavailable:
+        except DocGridError:
             self._watch.lost()
             raise
         if ended or recovered.settled:
@@ -94,15 +95,32 @@ class Maintenance:
 
 
 class Retention:
-    """Deletes what is too old to keep, in small batches."""
+    """Deletes what is too old to keep: begun every `retention_interval`, a short turn at each call.
+
+    However much there is to delete, recovery never waits for it longer than one turn.
+    """
+
+    TURN = 1.0  # seconds
 
     def __init__(self, db: Database, settings: MaintenanceSettings) -> None:
         self._db = db
         self._settings = settings
+        self._interval = settings.retention_interval.total_seconds()
+        self._due_at = time.monotonic() + self._interval
+        self._batches: Iterator[prune.PruneReport] = iter(())
 
     def run_once(self) -> prune.PruneReport:
-        """Prune everything that is due."""
-        return prune.prune(self._db, self._settings)
+        """Delete for one turn if retention is due or not done yet; return what was deleted."""
+        started_at = time.monotonic()
+        if started_at >= self._due_at:
+            self._due_at = started_at + self._interval
+            self._batches = prune.batches(self._db, self._settings)
+        total = prune.PruneReport()
+        for batch in self._batches:
+            total += batch
+            if time.monotonic() - started_at >= self.TURN:
+                break
+        return total
 
 
 class MaintenanceLoop:
@@ -117,13 +135,11 @@ class MaintenanceLoop:
         retention: Retention,
         *,
         interval: timedelta,
-        retention_interval: timedelta,
         jitter: float = 0.0,
     ) -> None:
         self._maintenance = maintenance
         self._retention = retention
         self._interval = interval.total_seconds()
-        self._retention_interval = retention_interval.total_seconds()
         self._jitter = jitter
         self._wake = threading.Event()
         self._stopping = False
@@ -139,15 +155,12 @@ class MaintenanceLoop:
 
     def run(self) -> None:
         """Tick until `stop`; an unreachable database is logged once, then waited out."""
-        retention_due = time.monotonic() + self._retention_interval
         reachable = True
         while not self._stopping:
             self._wake.clear()
             try:
                 self._maintenance.run_once()
-                if time.monotonic() >= retention_due:
-                    retention_due = time.monotonic() + self._retention_interval
-                    self._retention.run_once()
+                self._retention.run_once()
                 reachable = True
             except DocGridError as error:
                 if reachable:

@@ -40,6 +40,7 @@ class Claim:
     token: ClaimToken
     version_id: VersionId
     model_id: ModelId
+    created_at: datetime
     locked_at: datetime
     lock_expires_at: datetime
 

@@ -72,7 +72,9 @@ CALLS = [
     OwnerCall(
         "defer",
         Stage.STARTED,
-        lambda db, run: release.defer(db, run.own, wait=LEASE, max_deferral=LEASE, policy=RetryPolicy()),
+        lambda db, run: release.defer(
+            db, run.own, factories.DEFERRAL, wait=LEASE, max_deferral=LEASE, policy=RetryPolicy()
+        ),
     ),
     OwnerCall("cancel_own", Stage.STARTED, lambda db, run: control.cancel_own(db, run.own, reason="newer")),
     OwnerCall(

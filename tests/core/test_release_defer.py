@@ -18,7 +18,7 @@ A_DAY = timedelta(days=1)
 
 
 def defer(db: Database, run: Execution, *, wait: timedelta = timedelta(minutes=3)) -> FailureOutcome:
-    return release.defer(db, run.own, wait=wait, max_deferral=A_DAY, policy=POLICY)
+    return release.defer(db, run.own, factories.DEFERRAL, wait=wait, max_deferral=A_DAY, policy=POLICY)
 
 
 def next_run(db: Database, run: Execution) -> Execution:

@@ -91,7 +91,9 @@ def _arrange_store_vectors(db: Database) -> Call:
 def _arrange_deferral_for_too_long(db: Database) -> Call:
     run = execution(db)
     tables.change(db, "UPDATE embedding_jobs SET deferred_since = clock_timestamp() - interval '2 days'")
-    return lambda other: release.defer(other, run.own, wait=LEASE, max_deferral=A_DAY, policy=POLICY)
+    return lambda other: release.defer(
+        other, run.own, factories.DEFERRAL, wait=LEASE, max_deferral=A_DAY, policy=POLICY
+    )
 
 
 OWNER_CALLS = [
@@ -119,7 +121,9 @@ OWNER_CALLS = [
         "defer",
         owned(
             Stage.EMBED_PREPARED,
-            lambda db, run: release.defer(db, run.own, wait=LEASE, max_deferral=A_DAY, policy=POLICY),
+            lambda db, run: release.defer(
+                db, run.own, factories.DEFERRAL, wait=LEASE, max_deferral=A_DAY, policy=POLICY
+            ),
         ),
     ),
     ProtocolCall("defer for too long", _arrange_deferral_for_too_long),

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from docgrid_core.errors import (
     DocGridError,
     FaultError,
+    ProviderMisconfigured,
     ProviderRefused,
     ProviderUnavailable,
     SettingsError,
@@ -244,10 +245,20 @@ def test_what_may_pass_is_unavailable_and_the_next_call_works(
     assert np.array_equal(embed(provider, "a"), vectors_of(["a"]))
 
 
-@pytest.mark.parametrize("code", [302, 400, 401, 403, 404, 413, 422])
+@pytest.mark.parametrize("code", [302, 400, 413, 422])
 def test_what_will_not_pass_is_refused(server: FakeProvider, make_provider: MakeProvider, code: int) -> None:
     server.plan(status(code))
     with pytest.raises(ProviderRefused) as caught:
+        embed(make_provider(), "a")
+    assert caught.value.detail == f"HTTP {code}"
+
+
+@pytest.mark.parametrize("code", [401, 402, 403, 404])
+def test_a_server_that_does_not_let_us_in_blames_the_settings(
+    server: FakeProvider, make_provider: MakeProvider, code: int
+) -> None:
+    server.plan(status(code))
+    with pytest.raises(ProviderMisconfigured) as caught:
         embed(make_provider(), "a")
     assert caught.value.detail == f"HTTP {code}"
 

@@ -17,6 +17,7 @@ from docgrid_core.errors import (
     ProviderUnavailable,
     RefusedError,
     SettingsError,
+    StatementTimeout,
 )
 
 BASES = {DocGridError, RefusedError, ContentError, FaultError}
@@ -39,7 +40,10 @@ def test_every_code_belongs_to_one_class() -> None:
         by_code[cls.code].add(cls)
     shared = {code: owners for code, owners in by_code.items() if len(owners) > 1}
     # To a caller they say the same, "try again" and "internal"; their texts tell an operator which it is.
-    assert shared == {"COMMON-005": {Busy, DatabaseUnavailable}, "COMMON-006": {DiskFull, InternalError}}
+    assert shared == {
+        "COMMON-005": {Busy, DatabaseUnavailable, StatementTimeout},
+        "COMMON-006": {DiskFull, InternalError},
+    }
 
 
 @pytest.mark.parametrize("cls", RAISED)

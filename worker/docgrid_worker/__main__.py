@@ -14,7 +14,8 @@ from docgrid_core.errors import DatabaseUnusable, DocGridError, SettingsError
 from docgrid_core.logconfig import configure_logging
 from docgrid_core.settings import load_group
 from docgrid_worker.lifecycle import ExitCode, Lifecycle
-from docgrid_worker.worker import Settings, Worker
+from docgrid_worker.settings import Settings
+from docgrid_worker.worker import Worker
 
 log = structlog.get_logger(__name__)
 

@@ -14,23 +14,21 @@ from docgrid_core.errors import (
     Busy,
     DatabaseUnavailable,
     DocGridError,
-    FailureInconsistent,
-    FaultError,
     JobNotFound,
     JobNotProcessing,
     JobOwnershipLost,
     LeaseExpired,
     NewerVersionExists,
+    StatementTimeout,
 )
-from docgrid_core.jobs import FailureType, JobId, VersionStatus
-from docgrid_core.records import FailureOutcome, Ownership
-from docgrid_core.retry import RetryPolicy
-from docgrid_core.store import attempts, control, fail
+from docgrid_core.jobs import VersionStatus
+from docgrid_core.records import Ownership
+from docgrid_core.store import attempts, control
 from docgrid_core.store.attempts import Started
-from docgrid_pipeline.failures import report_for
 from docgrid_pipeline.stages import Tools, complete, embed, parse
 from docgrid_worker.leases import Lease, LeaseLost
 from docgrid_worker.metrics import FINISHED, STAGE_SECONDS
+from docgrid_worker.reports import Reporter
 
 T = TypeVar("T")
 
@@ -70,13 +68,15 @@ def persist(lease: Lease, transaction: Callable[[], T]) -> T:
     """Run a transaction of this lease; repeat it while the database is away.
 
     Every transaction of the protocol answers a repetition, so an answer lost with its connection does no harm.
-    Raises `LeaseLost` once the last known expiry has passed.
+    Raises `LeaseLost` once the last known expiry has passed, and what else the transaction raises.
     """
     wait = _FIRST_WAIT
     while True:
         lease.check()
         try:
             return transaction()
+        except StatementTimeout:
+            raise  # it would take as long again
         except (DatabaseUnavailable, Busy):
             lease.wait(wait * random.uniform(0.5, 1))  # noqa: S311 - spreads the slots
             wait = min(2 * wait, _LONGEST_WAIT)
@@ -85,13 +85,10 @@ def persist(lease: Lease, transaction: Callable[[], T]) -> T:
 class Executor:
     """Runs leases, one call for each, in the threads of the slots."""
 
-    def __init__(
-        self, db: Database, tools: Tools, policy: RetryPolicy, on_internal_errors: Callable[[], None]
-    ) -> None:
+    def __init__(self, db: Database, tools: Tools, reporter: Reporter) -> None:
         self._db = db
         self._tools = tools
-        self._policy = policy
-        self._internal_errors = _Streak(on_internal_errors)
+        self._reporter = reporter
 
     def run(self, lease: Lease) -> bool:
         """Run a lease to its end; False: the database could not be told, and recovery takes the job.
@@ -122,7 +119,7 @@ class Executor:
     def _run_attempt(self, execution: RunningExecution, started: Started) -> tuple[str, str]:
         try:
             self._run_stages(execution, started.version_status)
-        except (LeaseLost, *OWNERSHIP_LOST, DatabaseUnavailable, Busy, MemoryError):
+        except (LeaseLost, *OWNERSHIP_LOST, MemoryError):
             raise
         except NewerVersionExists as error:
             reason = error.message
@@ -130,8 +127,8 @@ class Executor:
             return "canceled", "superseded"
         except Exception as error:  # noqa: BLE001 - whatever a document or a library raises fails this job alone
             execution.check()
-            return self._report(execution, error)
-        self._internal_errors.end()
+            return self._reporter.report(execution, error)
+        self._reporter.succeeded()
         return "indexed", ""
 
     def _run_stages(self, execution: RunningExecution, version_status: VersionStatus) -> None:
@@ -144,63 +141,3 @@ class Executor:
         execution.check()
         with STAGE_SECONDS.labels(stage="complete").time():
             complete.run(self._tools, execution)
-
-    def _report(self, execution: RunningExecution, error: Exception) -> tuple[str, str]:
-        report = report_for(error)
-        if report.failure_type is FailureType.WORKER_INTERNAL_ERROR:
-            log.error(
-                "unexpected error in a job",
-                job_id=execution.ownership.job_id,
-                error_type=type(error).__name__,
-                where=_where(error),
-            )
-        elif isinstance(error, FaultError):
-            # The job keeps the fixed text of the code; what an operator needs beyond it is said here alone.
-            log.warning(
-                "a stage failed",
-                job_id=execution.ownership.job_id,
-                failure_type=report.failure_type,
-                error_code=error.code,
-                detail=error.detail,
-            )
-        try:
-            outcome = self._fail(execution, report)
-        except FailureInconsistent as inconsistent:
-            # The version's own rows forbid the report: the job is put in quarantine instead.
-            outcome = self._fail(execution, report_for(inconsistent))
-        if report.failure_type is FailureType.WORKER_INTERNAL_ERROR:
-            self._internal_errors.another(execution.ownership.job_id)
-        else:
-            self._internal_errors.end()
-        return ("retried" if outcome.retried else "failed"), report.failure_type
-
-    def _fail(self, execution: RunningExecution, report: fail.Report) -> FailureOutcome:
-        return execution.persist(
-            lambda: fail.fail(self._db, execution.ownership, report, policy=self._policy)
-        )
-
-
-class _Streak:
-    """Counts internal errors of different jobs in a row: a bad node or a full disk must not burn the queue."""
-
-    LIMIT = 3
-
-    def __init__(self, on_limit: Callable[[], None]) -> None:
-        self._on_limit = on_limit
-        self._jobs: set[JobId] = set()
-
-    def another(self, job_id: JobId) -> None:
-        self._jobs.add(job_id)
-        if len(self._jobs) >= self.LIMIT:
-            self._on_limit()
-
-    def end(self) -> None:
-        self._jobs.clear()
-
-
-def _where(error: BaseException) -> str:
-    """Return file name and line of the innermost frame: enough to find the place, without any text."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"

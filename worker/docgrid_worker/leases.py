@@ -117,6 +117,9 @@ class LeaseBook:
             elif outcome is Renewal.LOST:
                 log.warning("lease lost", job_id=lease.claim.job_id)
                 lease.lose()
+            else:
+                # Our own store holds the row, for as long as it takes: nobody else can have it meanwhile.
+                lease.deadline = max(lease.deadline, asked_at + 3 * BUSY_INTERVAL)
         return Renewal.BUSY in renewals.values()
 
 

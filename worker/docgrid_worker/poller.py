@@ -17,7 +17,7 @@ from docgrid_core.wakeups import Listener
 from docgrid_worker.errorlog import ErrorLog
 from docgrid_worker.leases import LeaseBook
 from docgrid_worker.lifecycle import Lifecycle
-from docgrid_worker.metrics import CLAIM_SECONDS, CLAIMED, POLLS_SKIPPED
+from docgrid_worker.metrics import CLAIM_SECONDS, CLAIMED, POLLS_SKIPPED, QUEUE_WAIT_SECONDS
 from docgrid_worker.slots import Slots
 
 PROMOTION_INTERVAL = 1.0
@@ -100,6 +100,7 @@ class Poller:
         CLAIM_SECONDS.observe(time.monotonic() - asked_at)
         for claimed in answer.claims:
             CLAIMED.inc()
+            QUEUE_WAIT_SECONDS.observe((claimed.locked_at - claimed.created_at).total_seconds())
             self._slots.start(self._book.enter(claimed, asked_at=asked_at))
         return answer
 

@@ -36,6 +36,11 @@ def migrate(settings: DatabaseSettings) -> tuple[str | None, str]:
     server would deadlock with CREATE INDEX CONCURRENTLY. Raises `DatabaseUnusable` for a server that is too
     old, has no pgvector, or is on a revision that this release does not know.
     """
+    if settings.pooler:
+        raise DatabaseUnusable(
+            "migrations need a session of their own: point DOCGRID_DATABASE_URL at the server itself, not at the"
+            " pooler, and unset DOCGRID_DATABASE_POOLER"
+        )
     engine = create_engine(
         database_url(settings),
         poolclass=NullPool,

@@ -56,7 +56,7 @@ CLAIM = text(
       FROM claimed
     )
     SELECT worker.is_live, claimed.id, claimed.claim_token, claimed.document_version_id,
-           claimed.embedding_model_id, claimed.locked_at, claimed.lock_expires_at,
+           claimed.embedding_model_id, claimed.created_at, claimed.locked_at, claimed.lock_expires_at,
            (SELECT greatest(next_retry_at - clock_timestamp(), interval '0') FROM embedding_jobs
             WHERE status = 'PENDING' AND next_retry_at IS NOT NULL AND embedding_model_id = worker.model_id
             ORDER BY next_retry_at LIMIT 1)
@@ -123,11 +123,11 @@ def claim(db: Database, worker: RegisteredWorker, *, limit: int, lease_duration:
     if not rows[0][0]:
         raise WorkerFenced(f"worker {worker.id} is stopped, dead, or its heartbeat is overdue")
     claims = tuple(
-        Claim(JobId(row[1]), WorkerId(worker.id), ClaimToken(row[2]), row[3], row[4], row[5], row[6])
+        Claim(JobId(row[1]), WorkerId(worker.id), ClaimToken(row[2]), *row[3:8])
         for row in rows
         if row[1] is not None
     )
-    return ClaimAnswer(claims, rows[0][7])
+    return ClaimAnswer(claims, rows[0][8])
 
 
 def promote(db: Database, *, limit: int = PROMOTION_BATCH) -> int:

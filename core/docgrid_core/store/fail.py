@@ -36,6 +36,16 @@ class Report:
     error_code: str = ""
     retry_after: timedelta = timedelta(0)
 
+    @property
+    def code(self) -> str:
+        """The code that job and attempt keep."""
+        return self.error_code or self.failure_type
+
+    @property
+    def stored_message(self) -> str:
+        """The message as the database takes it."""
+        return clean(self.message)[:MAX_ERROR_MESSAGE]
+
 
 @transactional
 def fail(tx: Transaction, own: Ownership, report: Report, *, policy: RetryPolicy) -> FailureOutcome:
@@ -73,8 +83,8 @@ def apply(
     failure = Failure(
         job_id=job.id,
         failure_type=report.failure_type,
-        error_code=report.error_code or report.failure_type,
-        message=_stored_message(report),
+        error_code=report.code,
+        message=report.stored_message,
         cause=stage_failure_event(version.status),
         next_retry_at=job.now + delay if retried else None,
     )
@@ -90,10 +100,6 @@ def _has_failed(attempt: Attempt) -> bool:
 
 
 def _replay(job: LockedJob, attempt: Attempt, report: Report) -> FailureOutcome:
-    if (attempt.failure_type, attempt.message) != (report.failure_type, _stored_message(report)):
+    if (attempt.failure_type, attempt.message) != (report.failure_type, report.stored_message):
         raise AttemptAlreadyEnded(f"attempt {attempt.id} of job {job.id} has failed with another report")
     return FailureOutcome(job.id, attempt.id, attempt.status, bool(attempt.retried), attempt.next_retry_at)
-
-
-def _stored_message(report: Report) -> str:
-    return clean(report.message)[:MAX_ERROR_MESSAGE]

@@ -5,7 +5,7 @@ from datetime import timedelta
 from sqlalchemy import text
 
 from docgrid_core.database import Transaction, transactional
-from docgrid_core.jobs import AttemptStatus, EventType, FailureType, JobStatus
+from docgrid_core.jobs import AttemptStatus, EventType, JobStatus
 from docgrid_core.records import Claim, FailureOutcome, Ownership
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.store import events, fail
@@ -25,12 +25,11 @@ DEFER_JOB = text(
     """
     UPDATE embedding_jobs
     SET status = 'PENDING', locked_by_worker_id = NULL, claim_token = NULL, locked_at = NULL,
-        lock_expires_at = NULL, next_retry_at = :until, deferred_since = :deferred_since, updated_at = :now
+        lock_expires_at = NULL, next_retry_at = :until, deferred_since = :deferred_since,
+        error_code = :error_code, error_message = :message, updated_at = :now
     WHERE id = :job_id
     """
 )
-
-DEFERRED_TOO_LONG = "the embedding server asked to wait for longer than a job may be deferred"
 
 
 @transactional
@@ -46,27 +45,41 @@ def release(tx: Transaction, claim: Claim, *, reason: str) -> None:
 
 @transactional
 def defer(
-    tx: Transaction, own: Ownership, *, wait: timedelta, max_deferral: timedelta, policy: RetryPolicy
+    tx: Transaction,
+    own: Ownership,
+    report: fail.Report,
+    *,
+    wait: timedelta,
+    max_deferral: timedelta,
+    policy: RetryPolicy,
 ) -> FailureOutcome:
-    """Give the job back until `wait` has passed, because the provider asked for it; costs no retry.
+    """Give the job back until `wait` has passed: not the document is at fault, so it costs no retry.
 
-    A job that has been deferred for `max_deferral` since the first time fails as unavailable instead. Raises
-    what `enter` raises.
+    `report` says why. A job that has been deferred for `max_deferral` since the first time fails with it
+    instead. Raises what `enter` raises.
     """
     job, attempt = enter(tx, own)
     since = job.deferred_since or job.now
     if job.now - since >= max_deferral:
-        report = fail.Report(FailureType.EMBEDDING_PROVIDER_UNAVAILABLE, DEFERRED_TOO_LONG)
         return fail.apply(tx, job, attempt, report, policy=policy)
     until = job.now + wait
     tx.execute(DEFER_ATTEMPT, attempt_id=attempt.id, now=job.now, until=until)
-    tx.execute(DEFER_JOB, job_id=job.id, now=job.now, until=until, deferred_since=since)
+    tx.execute(
+        DEFER_JOB,
+        job_id=job.id,
+        now=job.now,
+        until=until,
+        deferred_since=since,
+        error_code=report.code,
+        message=report.stored_message,
+    )
     events.record(
         tx,
         job.id,
         EventType.DEFERRED,
         (JobStatus.PROCESSING, JobStatus.PENDING),
         at=job.now,
+        message=report.stored_message,
         attempt_no=attempt.number,
         until=until.isoformat(),
     )

@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 from sqlalchemy import text
 
 from docgrid_core.database import Database
-from docgrid_core.jobs import DocumentType, StorageProvider, VersionId, VersionStatus
+from docgrid_core.jobs import DocumentType, FailureType, StorageProvider, VersionId, VersionStatus
 from docgrid_core.records import Claim, EmbedTask, NewChunk, ObjectRef, Ownership, Registration
 from docgrid_core.store import attempts, claim, complete, documents, embed, parse, workers
 from docgrid_core.store.documents import Source
+from docgrid_core.store.fail import Report
 from docgrid_core.store.workers import RegisteredWorker, WorkerIdentity
 
 LEASE = timedelta(minutes=5)
 STORE_TIMEOUT = timedelta(minutes=1)
+DEFERRAL = Report(
+    FailureType.EMBEDDING_PROVIDER_UNAVAILABLE, "the server asks to wait", "EMBEDDING-PROVIDER-001"
+)
 
 READ_VERSION_STATUS = text(
     """

@@ -7,11 +7,20 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
-from docgrid_core.errors import FaultError, ProviderRefused, ProviderUnavailable, VectorInvalid
+from docgrid_core.errors import (
+    FaultError,
+    ProviderMisconfigured,
+    ProviderRefused,
+    ProviderUnavailable,
+    VectorInvalid,
+)
 from docgrid_core.records import EmbeddingModel
 from docgrid_core.vectors import Vectors, check_vectors
 
 _TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_NOT_LET_IN = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
+)
 _LONGEST_WAIT = 86_400.0  # seconds
 
 
@@ -39,7 +48,7 @@ def failure(status: int, headers: Mapping[str, str]) -> FaultError:
     detail = f"HTTP {status}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _TRY_AGAIN:
         return ProviderUnavailable(detail, retry_after=_retry_after(headers))
-    return ProviderRefused(detail)
+    return ProviderMisconfigured(detail) if status in _NOT_LET_IN else ProviderRefused(detail)
 
 
 def _parse(body: bytes) -> Any:
