@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -71,7 +72,7 @@ from docgrid_core.testing.factories import LEASE, Stage
 from docgrid_core.testing.invariants import violations
 from support import tables
 
-HISTORIES = 250
+HISTORIES = 200
 STEPS = 40
 STEPS_BETWEEN_CHECKS = 10
 
@@ -289,7 +290,13 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Give a job back."""
         patience = timedelta(0) if how == "defer for too long" else A_DAY
         call: Callable[[], object] = partial(
-            release.defer, self.db, run.own, wait=LEASE, max_deferral=patience, policy=POLICY
+            release.defer,
+            self.db,
+            run.own,
+            factories.DEFERRAL,
+            wait=LEASE,
+            max_deferral=patience,
+            policy=POLICY,
         )
         if how == "release":
             call = partial(release.release, self.db, run.claim, reason="shutdown")
@@ -374,6 +381,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         return result
 
 
+@pytest.mark.timeout(600)
 def test_no_history_breaks_an_invariant_or_lets_a_late_owner_write(
     db: Database, model: EmbeddingModel
 ) -> None:
