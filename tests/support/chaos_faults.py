@@ -78,9 +78,11 @@ class Fleet:
             self.members.append(Member(self.site.start(worker_pod_uid=pod_uid), pod_uid))
 
     def kill_one(self) -> None:
-        """SIGKILL a worker, frozen or not."""
-        self.chance.choice(self.members).process.kill()
-        self.counts["killed"] += 1
+        """SIGKILL a worker, frozen or not, unless all of them are still starting."""
+        started = [member.process for member in self.members if member.process.lines()]
+        if started:
+            self.chance.choice(started).kill()
+            self.counts["killed"] += 1
 
     def freeze_one(self) -> WorkerProcess:
         """SIGSTOP a worker and return it."""

@@ -1,6 +1,7 @@
 """A TCP proxy between a worker and one of its servers: the network that a test can take away.
 
-Clients are given `port`; what they send goes to the server unchanged until the test cuts, refuses or swallows.
+Clients are given `port`; what they send goes to the server unchanged until the test cuts, refuses,
+stalls or swallows.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._is_swallowed: Callable[[bytes], bool] | None = None
         self.swallowed = threading.Event()
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
 
@@ -37,6 +40,7 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.flow()
         self.refuse()
 
     def cut(self) -> None:
@@ -56,6 +60,14 @@ class Proxy:
         """Serve again, on the same port, after `refuse`."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._accept()
+
+    def stall(self) -> None:
+        """Hold back everything that is sent, and keep every connection open."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Pass on what was held back, and everything else again."""
+        self._flowing.set()
 
     def swallow_answer_to(self, is_swallowed: Callable[[bytes], bool]) -> None:
         """Let the next request that `is_swallowed` reach the server, but not its answer the client.
@@ -92,6 +104,7 @@ class Proxy:
     def _pump(self, source: socket.socket, target: socket.socket, look: Callable[[bytes], bool]) -> None:
         with contextlib.suppress(OSError):
             while (part := source.recv(_PART)) and look(part):
+                self._flowing.wait()
                 target.sendall(part)
         for end in (source, target):
             _shut_down(end)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from sqlalchemy.engine import make_url
+
 from docgrid_core.database import Database
 from docgrid_core.jobs import DocumentType, JobId, JobStatus
 from docgrid_core.maintenance import Maintenance, TickReport, Watch
@@ -21,6 +23,7 @@ from docgrid_core.store.documents import Source
 from docgrid_pipeline.objects import ObjectStore
 from support import fake_provider, tables
 from support.fake_provider import FakeProvider
+from support.proxy import Proxy
 from support.races import wait_until
 from support.worker_process import WorkerProcess, settings_of_worker
 
@@ -63,6 +66,11 @@ class Site:
         self.workers.append(worker)
         return worker
 
+    def through(self, network: Proxy) -> dict[str, str]:
+        """Return the override that lets a worker reach the database through `network`."""
+        url = make_url(self.database.url.get_secret_value()).set(host="127.0.0.1", port=network.port)
+        return {"database_url": url.render_as_string(hide_password=False)}
+
     def start_registered(self, **overrides: str) -> WorkerProcess:
         """Start a worker and wait until it is registered."""
         worker = self.start(**overrides)
@@ -91,6 +99,11 @@ class Site:
         source = self.source(body)
         item = replace(source.object, key=f"missing/{source.object.sha256}")
         return job_of(documents.register(self.db, replace(source, object=item)))
+
+    def network_to_database(self) -> Proxy:
+        """Return a proxy in front of the database, not entered yet."""
+        url = make_url(self.database.url.get_secret_value())
+        return Proxy((str(url.host), url.port or 5432))
 
     def tick(self) -> TickReport:
         """Run maintenance once."""
@@ -123,6 +136,16 @@ class Site:
         """Wait until the jobs are INDEXED."""
         for job_id in job_ids:
             self.wait_for(job_id, JobStatus.INDEXED)
+
+    def worker_waits_for_lock(self) -> bool:
+        """Tell whether a worker's session waits for a lock in the middle of a statement."""
+        return bool(
+            tables.value(
+                self.db,
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock' AND application_name LIKE 'docgrid-worker %'",
+            )
+        )
 
     def find(self, text: str, *, top_k: int = 50) -> list[str]:
         """Return the chunks that search shows for a text, with the fake provider's vectors."""

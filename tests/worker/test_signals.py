@@ -107,7 +107,7 @@ def test_a_claim_that_sigterm_overtakes_is_released_unstarted_case_2(site: Site)
     worker = site.start_registered(worker_max_concurrency="4")
     with tables.holding(site.db):
         jobs = [site.ingest(f"claimed {number}") for number in range(3)]
-        wait_until(lambda: claims_wait(site))
+        wait_until(site.worker_waits_for_lock)
         worker.drain()
         worker.wait_for_line("draining")
     assert worker.wait(15) == 0
@@ -120,17 +120,6 @@ def test_a_claim_that_sigterm_overtakes_is_released_unstarted_case_2(site: Site)
         row = tables.job(site.db, job_id)
         assert (row.status, row.retry_count, row.next_retry_at) == ("PENDING", 0, None)
     assert tables.worker(site.db, worker.worker_id).stopped_at > last_change(site)
-
-
-def claims_wait(site: Site) -> bool:
-    """Tell whether a worker's session waits in the middle of a claim."""
-    return bool(
-        tables.value(
-            site.db,
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock' AND application_name LIKE 'docgrid-worker %'",
-        )
-    )
 
 
 def test_a_worker_that_never_registered_ends_at_once_with_0(site: Site) -> None:

@@ -145,6 +145,20 @@ def test_the_endpoint_tells_whether_the_worker_lives_is_ready_and_what_it_counts
     assert worker.wait() == 0
 
 
+def test_livez_names_the_thread_that_hangs_and_is_green_again_when_it_goes_on(site: Site) -> None:
+    port = free_ports()
+    with site.network_to_database() as network:
+        site.start(worker_health_port=str(port), worker_dead_threshold="1h", **site.through(network))
+        site.wait_indexed(site.ingest("before"))  # so that there are connections that can hang
+        assert get(port, "/livez") == (200, "ok\n")
+        network.stall()
+        wait_until(lambda: get(port, "/livez")[0] == 503)
+        assert get(port, "/livez")[1] in {"the heartbeat thread is stuck\n", "the poller is stuck\n"}
+        network.flow()
+        wait_until(lambda: get(port, "/livez") == (200, "ok\n"))
+        site.wait_indexed(site.ingest("afterwards"))
+
+
 def metric(body: str, name: str) -> float:
     """Return the value of one sample of a metrics page."""
     found = re.search(rf"^{re.escape(name)} (\S+)$", body, re.MULTILINE)
