@@ -262,12 +262,11 @@ def _site(
 def _maintenance(settings: DatabaseSettings) -> Iterator[None]:
     """Run maintenance as the local stack's supervisor does."""
     db = Database(settings, application_name="docgrid-maintenance")
-    own = MaintenanceSettings()
+    own = MaintenanceSettings(retention_interval=timedelta(seconds=10))
     loop = MaintenanceLoop(
         Maintenance(db, own, QUICK_RETRY, Watch(longest_gap=timedelta(seconds=2))),
         Retention(db, own),
         interval=timedelta(milliseconds=500),
-        retention_interval=timedelta(seconds=10),
     )
     thread = threading.Thread(target=loop.run, name="maintenance")
     thread.start()
