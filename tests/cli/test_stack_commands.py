@@ -29,12 +29,13 @@ def stack_cli(bare_cli: Cli) -> Iterator[Cli]:
 def read_until(process: "subprocess.Popen[str]", sign: str) -> list[str]:
     """Read lines of a process up to the one that holds `sign`, which must come."""
     assert process.stdout is not None
+    assert process.stderr is not None
     lines = []
     for line in process.stdout:
         lines.append(line)
         if sign in line:
             return lines
-    raise AssertionError("".join(lines))
+    raise AssertionError("".join(lines) + process.stderr.read())
 
 
 def quickstart_folders() -> list[Path]:

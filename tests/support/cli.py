@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +58,19 @@ class Cli:
         out, err = self._capsys.readouterr()
         return Answer(code, out, err)
 
-    def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-        """Start a command as a process; the caller waits for it."""
+    @contextmanager
+    def start(self, *arguments: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
+        """Run a command as a process; one that has not ended with the `with` block is killed."""
         command = [sys.executable, "-m", "docgrid_cli.main", *arguments]
         streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | {"stdin": subprocess.DEVNULL}
-        return subprocess.Popen(command, env=self.environment, text=True, **{**streams, **options})
+        with subprocess.Popen(command, env=self.environment, text=True, **{**streams, **options}) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(self, *arguments: str, limit: float = 60) -> Answer:
-        """Run a command as a process of its own."""
+        """Run a command as a process of its own, for at most `limit` seconds."""
         with self.start(*arguments) as process:
             out, err = process.communicate(timeout=limit)
         return Answer(process.returncode, out, err)
