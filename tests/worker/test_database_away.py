@@ -132,6 +132,8 @@ def test_an_outage_longer_than_the_dead_threshold_fences_nobody_and_costs_no_ret
     server.stop()
     provider.gate.set()  # its result has to wait for the database
     wait_until(lambda: warned_for(worker) > timedelta(seconds=2 * DEAD_THRESHOLD))
+    with pytest.raises(DatabaseUnavailable):
+        site.tick()  # the observer has seen the outage too
     come_back(site, server)
     tick_until_watched(site)
     site.wait_indexed(job_id)

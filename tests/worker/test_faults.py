@@ -221,7 +221,8 @@ def test_out_of_memory_is_not_a_jobs_failure_the_process_ends_and_recovery_takes
     process = psutil.Process(worker.pid)
     limit = process.memory_info().vms + 10_000_000
     process.rlimit(psutil.RLIMIT_AS, (limit, limit))
-    job_id = site.ingest("word " * 4_000_000)
+    # Far more than what threads that have ended may have left of the address space.
+    job_id = site.ingest("word " * 9_600_000)
     assert worker.wait() not in {0, 75}
     assert failures(site, job_id) == [None]
     assert tables.attempts(site.db, job_id)[0].status == "STARTED"

@@ -78,8 +78,8 @@ def _watch_threads(lifecycle: Lifecycle) -> None:
 
     def died(args: threading.ExceptHookArgs) -> None:
         name = "" if args.thread is None else args.thread.name
-        log.critical("a thread died", thread=name, error_type=args.exc_type.__name__)
         lifecycle.go_silent(ExitCode.ERROR)
+        log.critical("a thread died", thread=name, error_type=args.exc_type.__name__)
 
     threading.excepthook = died
 

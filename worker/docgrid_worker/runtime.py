@@ -112,6 +112,8 @@ class Runtime:
 
     def finish(self) -> None:
         """Drain, release what is left, say STOPPED; write nothing if the process was fenced meanwhile."""
+        if self._lifecycle.is_silent:
+            return
         log.info("draining", running_jobs=self._slots.running)
         # 1. No claim is under way any more; jobs that it brought now are given back by their slots.
         self._maintenance.stop()

@@ -66,8 +66,8 @@ class Slots:
             try:
                 self._execute(lease)
             except BaseException as error:  # noqa: BLE001 - out of memory, or told to exit: not the job's failure
+                self._lifecycle.go_silent(ExitCode.ERROR)  # first: without memory, a log line may fail
                 log.critical("the process is no longer sound and ends", error_type=type(error).__name__)
-                self._lifecycle.go_silent(ExitCode.ERROR)
             finally:
                 with self._changed:
                     self._running -= 1

@@ -20,8 +20,9 @@ APPLICATION_PREFIX = "docgrid-worker "
 
 END_OLDER_INSTANCES = text(
     """
-    UPDATE worker_nodes
-    SET status = 'DEAD', stop_reason = 'Restarted', stopped_at = clock_timestamp(), updated_at = clock_timestamp()
+    UPDATE worker_nodes w
+    SET status = 'DEAD', stop_reason = 'Restarted', stopped_at = clock.now, updated_at = clock.now
+    FROM (SELECT clock_timestamp() AS now) AS clock
     WHERE pod_uid = :pod_uid AND pod_uid <> '' AND instance_id <> :instance_id AND status IN ('ACTIVE', 'IDLE')
     """
 )
@@ -44,30 +45,33 @@ READ_WORKER_ID = text("SELECT id FROM worker_nodes WHERE instance_id = :instance
 
 HEARTBEAT = text(
     """
-    UPDATE worker_nodes
-    SET last_heartbeat_at = clock_timestamp(), updated_at = clock_timestamp(), running_jobs = :running_jobs,
+    UPDATE worker_nodes w
+    SET last_heartbeat_at = clock.now, updated_at = clock.now, running_jobs = :running_jobs,
         circuit = :circuit, status = CASE WHEN :running_jobs > 0 THEN 'ACTIVE' ELSE 'IDLE' END
-    WHERE id = :worker_id AND instance_id = :instance_id AND status IN ('ACTIVE', 'IDLE')
+    FROM (SELECT clock_timestamp() AS now) AS clock
+    WHERE w.id = :worker_id AND instance_id = :instance_id AND status IN ('ACTIVE', 'IDLE')
     RETURNING last_heartbeat_at
     """
 )
 
 STOP = text(
     """
-    UPDATE worker_nodes
-    SET status = 'STOPPED', stop_reason = 'Stopped', stopped_at = clock_timestamp(),
-        updated_at = clock_timestamp(), running_jobs = 0
-    WHERE id = :worker_id AND instance_id = :instance_id AND status IN ('ACTIVE', 'IDLE')
-    RETURNING id
+    UPDATE worker_nodes w
+    SET status = 'STOPPED', stop_reason = 'Stopped', stopped_at = clock.now,
+        updated_at = clock.now, running_jobs = 0
+    FROM (SELECT clock_timestamp() AS now) AS clock
+    WHERE w.id = :worker_id AND instance_id = :instance_id AND status IN ('ACTIVE', 'IDLE')
+    RETURNING w.id
     """
 )
 
 MARK_POD_ENDED = text(
     """
-    UPDATE worker_nodes
-    SET status = :status, stop_reason = :reason, stopped_at = clock_timestamp(), updated_at = clock_timestamp()
+    UPDATE worker_nodes w
+    SET status = :status, stop_reason = :reason, stopped_at = clock.now, updated_at = clock.now
+    FROM (SELECT clock_timestamp() AS now) AS clock
     WHERE pod_uid = :pod_uid AND pod_uid <> '' AND status IN ('ACTIVE', 'IDLE')
-    RETURNING id
+    RETURNING w.id
     """
 )
 
