@@ -99,6 +99,7 @@ class Database:
             database_url(settings),
             pool_size=pool_size,
             max_overflow=0,
+            pool_use_lifo=True,  # the connection used last has its statements prepared
             pool_timeout=10,
             hide_parameters=True,
             # Whatever the server's default is: "read in a later statement than the lock" holds only here.

@@ -4,8 +4,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
+from sqlalchemy import text
 
 from docgrid_core.database import Database
 from docgrid_core.errors import (
@@ -20,11 +22,12 @@ from docgrid_core.errors import (
 from docgrid_core.jobs import AttemptId, FailureType, JobId, JobStatus, ModelId, VersionId, WorkerId
 from docgrid_core.records import ClaimToken, EmbedTask, StoredChunk
 from docgrid_core.retry import RetryPolicy
+from docgrid_core.settings import DatabaseSettings
 from docgrid_core.store import attempts, complete, control, embed, fail, parse, release
 from docgrid_core.store.ownership import LockedJob
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import LEASE, Execution, Stage
-from support import tables
+from support import races, tables
 
 REPORT = fail.Report(FailureType.WORKER_INTERNAL_ERROR, "it broke")
 
@@ -173,6 +176,24 @@ def test_an_expired_lease_is_refused_before_the_attempt_is_looked_at(
     refuses(db, owner_call, replace(run, own=replace(run.own, attempt_id=AttemptId(0))), LeaseExpired)
 
 
+@named(CALLS)
+def test_a_lease_that_runs_out_while_the_call_waits_for_the_job_is_refused(
+    db: Database, database_settings: DatabaseSettings, owner_call: OwnerCall
+) -> None:
+    """The clock is read once the lock is held, not when it is asked for."""
+    run = factories.run(db, owner_call.stage)
+    with races.connected(database_settings, application_name="waiting") as waiting:
+        with db._engine.begin() as holder:
+            lease = "UPDATE embedding_jobs SET lock_expires_at = clock_timestamp() + interval '150 ms' WHERE id = :id"
+            tables.change(db, lease, id=run.claim.job_id)
+            lock = text("SELECT lock_expires_at FROM embedding_jobs WHERE id = :id FOR NO KEY UPDATE")
+            expiry = holder.execute(lock, {"id": run.claim.job_id}).scalar_one()
+            late = races.Call(partial(owner_call.call, waiting, run))
+            races.wait_until(lambda: races.waits_for_lock(db, "waiting") or not late.is_running())
+            races.wait_until(lambda: tables.value(db, "SELECT clock_timestamp() > :expiry", expiry=expiry))
+        assert type(late.error()) is LeaseExpired
+
+
 @named(WITH_ATTEMPT)
 def test_an_attempt_that_is_not_the_running_one_of_this_claim_is_refused(
     db: Database, owner_call: OwnerCall
@@ -186,6 +207,14 @@ def test_an_attempt_that_is_not_the_running_one_of_this_claim_is_refused(
         refuses(
             db, owner_call, replace(again, own=replace(again.own, attempt_id=attempt_id)), AttemptMismatch
         )
+
+
+@named(WITH_ATTEMPT)
+def test_an_attempt_that_another_claim_has_started_is_refused(db: Database, owner_call: OwnerCall) -> None:
+    """Such rows disagree, and can not arise: the fence does not rely on it."""
+    run = factories.run(db, owner_call.stage)
+    tables.change(db, "UPDATE embedding_job_attempts SET claim_token = gen_random_uuid()")
+    refuses(db, owner_call, run, AttemptMismatch)
 
 
 @named(CALLS)

@@ -182,7 +182,7 @@ def test_a_heartbeat_that_finds_no_live_row_silences_the_process(db: Database) -
     )
     lifecycle = Lifecycle()
     beat(db, worker, lifecycle).beat_once()
-    assert (lifecycle.is_silent, lifecycle.exit_code) == (True, ExitCode.FENCED)
+    assert (lifecycle.is_silent(), lifecycle.exit_code) == (True, ExitCode.FENCED)
     assert lifecycle.ending.is_set()
 
 
@@ -237,7 +237,7 @@ def test_a_thread_that_dies_ends_the_process_and_its_error_is_not_shown(
     thread = threading.Thread(target=die, name="poller")
     thread.start()
     thread.join()
-    assert (lifecycle.is_silent, lifecycle.exit_code) == (True, ExitCode.ERROR)
+    assert (lifecycle.is_silent(), lifecycle.exit_code) == (True, ExitCode.ERROR)
     line = json.loads(log.getvalue())
     assert (line["event"], line["thread"], line["error_type"]) == ("a thread died", "poller", "ValueError")
     assert "document" not in log.getvalue() + "".join(capsys.readouterr())

@@ -224,7 +224,7 @@ def test_an_execution_that_makes_the_process_unsound_ends_it_without_a_report_an
     runtime.start()
     assert runtime.lifecycle.ending.wait(10)
     wait_until(lambda: runtime.free_slots() == 2)
-    assert runtime.lifecycle.is_silent
+    assert runtime.lifecycle.is_silent()
     assert runtime.lifecycle.exit_code is ExitCode.ERROR
     assert locked(db) == 1
     assert len(runtime.book) == 0

@@ -54,7 +54,7 @@ class HeartbeatThread(threading.Thread):
     def run(self) -> None:
         """Beat until stopped or fenced."""
         wait = self._interval
-        while not self._stopped.wait(wait) and not self._lifecycle.is_silent:
+        while not self._stopped.wait(wait) and not self._lifecycle.is_silent():
             self.last_turn = time.monotonic()
             wait = self.beat_once()
 

@@ -152,7 +152,7 @@ class LeaseThread(threading.Thread):
     def run(self) -> None:
         """Renew until stopped or silent."""
         wait = self._interval
-        while not self._stopped.wait(wait) and not self._lifecycle.is_silent:
+        while not self._stopped.wait(wait) and not self._lifecycle.is_silent():
             wait = self.renew_once()
 
     def renew_once(self) -> float:

@@ -32,7 +32,6 @@ class Lifecycle:
         """The code to exit with."""
         return self._exit_code
 
-    @property
     def is_silent(self) -> bool:
         """Tell whether the process may no longer write: it is fenced, or no longer sound."""
         return self._silent

@@ -112,7 +112,7 @@ class Runtime:
 
     def finish(self) -> None:
         """Drain, release what is left, say STOPPED; write nothing if the process was fenced meanwhile."""
-        if self._lifecycle.is_silent:
+        if self._lifecycle.is_silent():
             return
         log.info("draining", running_jobs=self._slots.running)
         # 1. No claim is under way any more; jobs that it brought now are given back by their slots.
@@ -133,7 +133,7 @@ class Runtime:
         # 5. STOPPED is the last write: from here on every other thread is silent.
         self._heartbeat.stop()
         self._heartbeat.join(LIMIT)
-        if self._lifecycle.is_silent:
+        if self._lifecycle.is_silent():
             return
         self._lifecycle.go_silent(self._lifecycle.exit_code)
         try_to(lambda: workers.stop(self._db, self._me), "worker not marked as stopped")
@@ -188,7 +188,7 @@ class Runtime:
             thread.join(max(0.0, give_up_at - time.monotonic()))
 
     def _release(self, lease: Lease) -> None:
-        if self._lifecycle.is_silent:
+        if self._lifecycle.is_silent():
             return
         try_to(
             lambda: release.release(self._tools.db, lease.claim, reason="the worker shuts down"),
