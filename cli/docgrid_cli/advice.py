@@ -21,7 +21,8 @@ ADVICE = {
         " a retry reads the same bytes."
     ),
     FailureType.EMBEDDING_PROVIDER_UNAVAILABLE: (
-        "The embedding server did not answer. See that it runs (`docgrid doctor`), then `docgrid jobs retry {job}`."
+        "The embedding server did not answer, or refused access. See that it runs and that address, key and"
+        " model name are right (`docgrid doctor`), then `docgrid jobs retry {job}`."
     ),
     FailureType.EMBEDDING_REQUEST_INVALID: (
         "The embedding server refuses the text, most often as too long for the model. Lower"

@@ -102,7 +102,7 @@ class WorkerSettings(Section):
     retry_jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.2
     """part by which a delay is made shorter or longer at random"""
     max_deferral: PositiveDuration = timedelta(hours=24)
-    """how long a provider may keep a job waiting since the first time it asked for that"""
+    """how long a job may be deferred, since the first time, before it fails"""
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside the pod
     """address of the health and metrics port"""
     health_port: Annotated[int, Field(ge=0, le=65535)] = 8080
