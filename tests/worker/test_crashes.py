@@ -224,7 +224,10 @@ def test_a_claim_whose_answer_is_lost_with_its_connection_is_released_without_a_
     job_id = site.ingest("lost")
     with site.network_to_database() as network:
         network.swallow_answer_to(lambda part: b"gen_random_uuid" in part)
-        worker = site.start(**site.through(network))
+        # No turn of the clock finds the jobs within this test: the failed claim itself has to.
+        worker = site.start(
+            worker_lease_duration="2h", worker_lease_renewal_interval="1h", **site.through(network)
+        )
         assert network.swallowed.wait(30)
         site.wait_indexed(job_id)
         worker.kill()

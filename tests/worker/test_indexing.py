@@ -101,6 +101,28 @@ def test_a_superseded_version_is_given_up_and_the_newer_one_indexed(
     assert site.find("second") == ["second"]
 
 
+def test_a_version_that_turns_out_not_to_be_the_newest_is_canceled_by_its_worker_not_failed(
+    site: Site, provider: FakeProvider
+) -> None:
+    provider.gate.clear()
+    job_id = site.ingest("overtaken")
+    site.start()
+    provider.wait_for_requests(1)
+    tables.change(
+        site.db,
+        """
+        INSERT INTO document_versions
+          (document_id, version_no, file_object_id, original_filename, content_type, file_hash, status)
+        SELECT document_id, 2, file_object_id, original_filename, content_type, file_hash, 'CANCELED'
+        FROM document_versions
+        """,
+    )
+    provider.gate.set()
+    site.wait_for(job_id, JobStatus.CANCELED)
+    assert tables.vectors(site.db, job_id) == {"STALE": 1}
+    assert [attempt.status for attempt in tables.attempts(site.db, job_id)] == ["RELEASED"]
+
+
 def test_the_same_document_indexed_again_has_one_active_set_case_28(site: Site) -> None:
     site.start()
     first = site.ingest("same", name="report")

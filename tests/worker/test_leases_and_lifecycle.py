@@ -22,7 +22,7 @@ from docgrid_worker.__main__ import _watch_threads
 from docgrid_worker.errorlog import ErrorLog
 from docgrid_worker.execution import persist
 from docgrid_worker.heartbeat import HeartbeatThread
-from docgrid_worker.leases import LeaseBook, LeaseLost, LeaseThread
+from docgrid_worker.leases import BUSY_INTERVAL, LeaseBook, LeaseLost, LeaseThread
 from docgrid_worker.lifecycle import ExitCode, Lifecycle
 from support import tables
 from support.races import Call
@@ -92,6 +92,17 @@ def test_a_busy_lease_is_neither_extended_nor_lost_and_asked_for_again_within_5_
         assert renewal(db, worker, book).renew_once() <= 5
     assert lease.is_held
     assert lease.deadline == before
+
+
+def test_a_lease_that_our_own_store_keeps_busy_is_believed_until_it_can_be_renewed(db: Database) -> None:
+    register(db)
+    worker = register_worker(db)
+    book = LeaseBook(LEASE)
+    lease = book.enter(claim_one(db, worker), asked_at=time.monotonic() - 299)
+    with db._engine.begin() as connection:
+        connection.exec_driver_sql("SELECT FROM embedding_jobs FOR NO KEY UPDATE")
+        renewal(db, worker, book).renew_once()
+    assert lease.deadline > time.monotonic() + BUSY_INTERVAL
 
 
 def test_a_lease_is_no_longer_believed_when_its_last_known_expiry_has_passed(db: Database) -> None:
