@@ -136,29 +136,6 @@ def test_an_object_store_that_is_away_is_asked_again(
     assert set(failures(site, job_id)) == {"STORAGE_UNAVAILABLE", None}
 
 
-def require_deferred(site: Site, job_id: JobId) -> None:
-    """Require that the job waits for whoever corrects the settings: no retry spent, nothing failed."""
-    wait_until(lambda: "DEFERRED" in tables.events(site.db, job_id))
-    row = tables.job(site.db, job_id)
-    assert (row.status, row.retry_count) == ("PENDING", 0)
-    assert row.next_retry_at > row.updated_at
-    assert [attempt.status for attempt in tables.attempts(site.db, job_id)] == ["RELEASED"]
-
-
-def test_wrong_credentials_of_the_object_store_burn_no_job(site: Site) -> None:
-    job_id = site.ingest("waits")
-    site.start(storage_secret_key="wrong")
-    require_deferred(site, job_id)
-
-
-def test_a_provider_that_does_not_let_us_in_burns_no_job(site: Site, provider: FakeProvider) -> None:
-    provider.plan(status(401), status(402), status(403), status(404))
-    jobs = [site.ingest(f"waits {number}") for number in range(4)]
-    site.start()
-    for job_id in jobs:
-        require_deferred(site, job_id)
-
-
 def test_a_missing_object_is_waited_for_while_it_is_young_and_given_up_when_it_is_old(site: Site) -> None:
     job_id = site.register_missing()
     site.start()
