@@ -1,6 +1,5 @@
 """The claim token is in the claim's own answer and nowhere else; texts and vectors are in no error and no event."""
 
-import traceback
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from docgrid_core.store.ownership import lock_job, read_attempt
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import LEASE, STORE_TIMEOUT, Execution, Stage
 from support import tables
+from support.secrecy import everything_said
 
 POLICY = RetryPolicy()
 BROKEN = fail.Report(FailureType.WORKER_INTERNAL_ERROR, "it broke")
@@ -64,9 +64,7 @@ def test_no_refusal_names_a_token_neither_the_callers_nor_the_owners(db: Databas
     for call in late_calls:
         with pytest.raises(DocGridError) as caught:
             call()
-        said = (
-            "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(vars(caught.value))
-        )
+        said = everything_said(caught.value)
         for token in (forged, run.claim.token):
             require_absent(token, said)
 
