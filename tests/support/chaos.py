@@ -65,27 +65,28 @@ class Plan:
     fault_every: float = 4.0
     crash_database_at: float = 0.4  # part of the run; 0 is never
     changes: bool = True
+    broken: float = 0.05  # part of the documents that are broken on purpose
     builtin_model: bool = False
 
 
 class Library:
     """The documents of a run and what they must say in the end."""
 
-    def __init__(self, site: Site, chance: random.Random, *, most: int) -> None:
+    def __init__(self, site: Site, chance: random.Random, plan: Plan) -> None:
         self._site = site
-        self._most = most
+        self._plan = plan
         self._chance = chance
         self.expected: dict[str, str] = {}
         self.broken: set[str] = set()
         self.counts: Counter[str] = Counter()
 
     def add(self) -> None:
-        """Register a new document, unless there are enough; one in twenty is broken on purpose."""
-        if self.counts["added"] == self._most:
+        """Register a new document, unless there are enough; some are broken on purpose."""
+        if self.counts["added"] == self._plan.documents:
             return
         name = f"chaos-{self.counts['added']}"
         self.counts["added"] += 1
-        if self._chance.random() < 0.05:
+        if self._chance.random() < self._plan.broken:
             self.broken.add(name)
             self._register(name, b"\xff\xfe\xfd broken", supersede=False)
             return
@@ -162,7 +163,7 @@ def run(plan: Plan, *, server: EmbeddedPostgres, storage: StorageSettings, folde
         provider.latency = 0.03
         chance = random.Random(plan.seed)
         fleet = Fleet(site, plan.workers, chance)
-        library = Library(site, chance, most=plan.documents)
+        library = Library(site, chance, plan)
         schedule = _schedule(plan, fleet, library, provider, server)
         with _maintenance(settings), _reader(settings) as reader:
             _drive(plan, schedule, fleet, library)
@@ -298,7 +299,13 @@ def main() -> None:
     options.add_argument("--kill-every", type=float, default=2.0)
     given = options.parse_args()
     plan = Plan(
-        **vars(given), freeze_every=0, cut_every=0, crash_database_at=0, changes=False, builtin_model=True
+        **vars(given),
+        freeze_every=0,
+        cut_every=0,
+        crash_database_at=0,
+        changes=False,
+        broken=0,
+        builtin_model=True,
     )
     began = time.monotonic()
     with (
