@@ -5,6 +5,7 @@ when CI=true, draws the same ones every time, so that no change is refused by ch
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -14,3 +15,7 @@ pytest_plugins = ["pytester", "support.layers", "support.leaks", "support.server
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+
+# A run that a shell started in the background ignores SIGINT, and so would every process that a test starts and
+# then interrupts; a signal that is handled here is at its default there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
