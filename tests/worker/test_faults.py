@@ -175,7 +175,9 @@ def test_three_internal_errors_of_different_jobs_in_a_row_end_the_process_with_1
 ) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    worker = site.start(worker_max_concurrency="2", tmpdir=str(scratch))
+    # No victim comes round again before the third one has failed.
+    waits = {"worker_retry_initial_delay": "1h", "worker_retry_max_delay": "1h"}
+    worker = site.start(worker_max_concurrency="2", tmpdir=str(scratch), **waits)
     site.wait_indexed(site.ingest("before"))
     provider.gate.clear()
     slow = site.ingest("running meanwhile")
