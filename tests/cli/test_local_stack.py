@@ -33,7 +33,9 @@ from pathlib import Path
 from docgrid_cli.local.stack import LocalStack, running
 with contextlib.suppress(KeyboardInterrupt), running(LocalStack(Path(sys.argv[1]), workers=1)):
     print("ready", flush=True)
-    threading.Event().wait()
+    # In turns: a signal that comes just before an endless wait begins would not break it off.
+    while not threading.Event().wait(0.5):
+        pass
 """
 
 
