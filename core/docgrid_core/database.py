@@ -60,10 +60,6 @@ class Transaction:
         """Run one statement; parameters are bound, never formatted in."""
         return self.connection.execute(statement, parameters)
 
-    def execute_many(self, statement: TextClause, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Run one statement for each of `rows`."""
-        self.connection.execute(statement, list(rows))
-
     def copy_in(self, statement: str, types: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Send rows by binary `COPY … FROM STDIN`; `types` are the columns' SQL types."""
         driver = self.connection.connection.driver_connection

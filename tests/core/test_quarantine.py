@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from docgrid_core import maintenance
 from docgrid_core.database import Database
-from docgrid_core.errors import DocGridError, InternalError
+from docgrid_core.errors import Busy, DocGridError, InternalError
 from docgrid_core.jobs import JobId
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import DatabaseSettings
@@ -168,6 +168,32 @@ def test_a_lock_that_can_not_be_had_ends_the_tick_and_quarantines_nobody(
         with pytest.raises(DocGridError, match="COMMON-005"):
             maintenance.recover(impatient, limit=10, policy=POLICY)
     assert tables.job(db, run.claim.job_id).status == "PROCESSING"
+    assert maintenance.recover(db, limit=10, policy=POLICY) == RecoveryReport(retried=1)
+
+
+@pytest.mark.parametrize("busy_on", ["its recovery", "its quarantine"])
+def test_a_job_that_is_busy_when_it_is_settled_alone_waits_for_the_next_tick(
+    db: Database, busy_on: str
+) -> None:
+    """First it breaks its batch, then its lock can not be had: that is no reason to end it."""
+    run = factories.run(db)
+    tables.expire_lease(db, run.claim.job_id)
+    broken = "nextval('tries') = 1" if busy_on == "its recovery" else "NEW.status = 'PENDING'"
+    tables.change(
+        db,
+        f"""
+        CREATE SEQUENCE tries;
+        CREATE FUNCTION stumble() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+          IF {broken} THEN RAISE 'broken' USING ERRCODE = 'data_exception'; END IF;
+          RAISE 'busy' USING ERRCODE = 'lock_not_available';
+        END $$;
+        CREATE TRIGGER stumble BEFORE UPDATE ON embedding_jobs FOR EACH ROW EXECUTE FUNCTION stumble()
+        """,
+    )
+    with pytest.raises(Busy):
+        maintenance.recover(db, limit=10, policy=POLICY)
+    tables.change(db, "DROP TRIGGER stumble ON embedding_jobs")
     assert maintenance.recover(db, limit=10, policy=POLICY) == RecoveryReport(retried=1)
 
 
