@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
-TYPED = ("core", "pipeline", "worker", "cli", "tests", "tools", "bench")
+TYPED = ("core", "pipeline", "worker", "operator", "cli", "tests", "tools", "bench")
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
