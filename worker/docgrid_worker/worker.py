@@ -12,11 +12,11 @@ import structlog
 
 from docgrid_core.database import Database
 from docgrid_core.errors import Busy, DatabaseUnavailable, ModelNotFound, ModelNotSearchable, SettingsError
+from docgrid_core.health import HealthServer
 from docgrid_core.maintenance import Watch
 from docgrid_core.migrations import check_schema
 from docgrid_core.store import workers
 from docgrid_core.store.workers import APPLICATION_PREFIX, RegisteredWorker, WorkerIdentity
-from docgrid_worker.health import HealthServer
 from docgrid_worker.lastwrites import try_to
 from docgrid_worker.lifecycle import ExitCode, Lifecycle
 from docgrid_worker.runtime import Runtime
@@ -67,7 +67,11 @@ class Worker:
         if worker.health_port == 0:
             return
         HealthServer(
-            worker.health_host, worker.health_port, live=self._why_not_live, ready=self._why_not_ready
+            worker.health_host,
+            worker.health_port,
+            setting="DOCGRID_WORKER_HEALTH_PORT",
+            live=self._why_not_live,
+            ready=self._why_not_ready,
         ).start()
 
     def _why_not_live(self) -> str:

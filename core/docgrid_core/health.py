@@ -1,4 +1,7 @@
-"""The HTTP endpoint of a worker: is it alive, is it ready, what does it count."""
+"""The HTTP endpoint of a long-running process: is it alive, is it ready, what does it count.
+
+Started by the worker and the operator, each with probes of its own.
+"""
 
 import threading
 from collections.abc import Callable
@@ -17,8 +20,8 @@ Probe = Callable[[], str]
 class HealthServer:
     """Serves `/livez`, `/readyz` and `/metrics` from threads of its own."""
 
-    def __init__(self, host: str, port: int, *, live: Probe, ready: Probe) -> None:
-        """Bind the port; raises `SettingsError` when it is taken."""
+    def __init__(self, host: str, port: int, *, setting: str, live: Probe, ready: Probe) -> None:
+        """Bind the port; raises `SettingsError` when it is taken, which names `setting`."""
         probes = {"/livez": live, "/readyz": ready}
 
         class Handler(BaseHTTPRequestHandler):
@@ -48,12 +51,17 @@ class HealthServer:
             self._server = _Server((host, port), Handler)
         except OSError as error:
             raise SettingsError(
-                f"DOCGRID_WORKER_HEALTH_PORT={port}: can not listen on {host}:{port} ({error.strerror})"
+                f"{setting}={port}: can not listen on {host}:{port} ({error.strerror})"
             ) from None
 
     def start(self) -> None:
         """Answer from now on."""
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+
+    def stop(self) -> None:
+        """Answer no more and free the port; to be called after `start`."""
+        self._server.shutdown()
+        self._server.server_close()
 
 
 class _Server(ThreadingHTTPServer):
