@@ -8,7 +8,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from docgrid_operator.kinds import Kind, Object, resource_version
+from docgrid_operator.kinds import POOL_LABEL, Key, Kind, Object, resource_version
+
+_CacheKey = tuple[str, str, str]  # plural, namespace, name
 
 
 @dataclass(slots=True)
@@ -23,7 +25,8 @@ class Observed:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._entries: dict[tuple[str, str, str], _Entry] = {}
+        self._entries: dict[_CacheKey, _Entry] = {}
+        self._pools: dict[tuple[str, Key], set[str]] = {}  # which objects carry a pool's label
         self._silent: frozenset[tuple[str, str]] = frozenset()
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -37,32 +40,27 @@ class Observed:
         with self._lock:
             return [entry.object for key, entry in self._entries.items() if key[0] == kind.plural]
 
+    def of_pool(self, kind: Kind, pool: Key) -> list[Object]:
+        """Return the objects of a kind that carry the label of a pool."""
+        with self._lock:
+            names = self._pools.get((kind.plural, pool), ())
+            return [self._entries[kind.plural, pool.namespace, name].object for name in sorted(names)]
+
     def tell(self, kind: Kind, obj: Object, *, deleted: bool = False) -> None:
         """Note what the watch tells."""
         with self._lock:
             key = _cache_key(kind, obj)
-            version = resource_version(obj)
             known = self._entries.get(key)
             if deleted:
                 if known is not None and _same(known.object, obj):
-                    del self._entries[key]
+                    self._drop(key)
                 return
-            if known is None:
-                self._entries[key] = _Entry(_slim(obj), version)
-                return
-            known.watched = max(known.watched, version)
-            if version > resource_version(known.object):
-                known.object = _slim(obj)
+            self._keep(key, obj).watched = resource_version(obj)
 
     def written(self, kind: Kind, obj: Object) -> None:
         """Note the apiserver's answer to a write of ours."""
         with self._lock:
-            key = _cache_key(kind, obj)
-            known = self._entries.get(key)
-            if known is None:
-                self._entries[key] = _Entry(_slim(obj), 0)
-            elif resource_version(obj) > resource_version(known.object):
-                known.object = _slim(obj)
+            self._keep(_cache_key(kind, obj), obj)
 
     def listed(self, kind: Kind, namespace: str | None, objects: Iterable[Object], *, since: int) -> None:
         """Replace what is known of a kind in a namespace (None = everywhere) by a list.
@@ -75,17 +73,14 @@ class Observed:
         with self._lock:
             behind = False
             for key, obj in found.items():
-                version = resource_version(obj)
-                entry = self._entries.setdefault(key, _Entry(_slim(obj), 0))
-                if version > resource_version(entry.object):
-                    entry.object = _slim(obj)
+                entry = self._keep(key, obj)
                 behind = behind or entry.watched < entry.owed
-                entry.owed = version
+                entry.owed = resource_version(obj)
             for key in [
                 key for key in self._entries if key[0] == kind.plural and namespace in {None, key[1]}
             ]:
                 if key not in found and resource_version(self._entries[key].object) <= since:
-                    del self._entries[key]
+                    self._drop(key)
             watch = (kind.plural, namespace or "")
             self._silent = self._silent | {watch} if behind else self._silent - {watch}
 
@@ -102,9 +97,32 @@ class Observed:
         """The watches (plural, namespace) that have not told, for a whole resync, what a list had shown."""
         return self._silent
 
+    def _keep(self, key: _CacheKey, obj: Object) -> _Entry:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry(_slim(obj), watched=0)
+        elif resource_version(obj) > resource_version(entry.object):
+            self._pools.get(_pool_key(key, entry.object), set()).discard(key[2])
+            entry.object = _slim(obj)
+        else:
+            return entry
+        self._pools.setdefault(_pool_key(key, obj), set()).add(key[2])
+        return entry
 
-def _cache_key(kind: Kind, obj: Object) -> tuple[str, str, str]:
+    def _drop(self, key: _CacheKey) -> None:
+        pool = _pool_key(key, self._entries.pop(key).object)
+        self._pools[pool].discard(key[2])
+        if not self._pools[pool]:
+            del self._pools[pool]
+
+
+def _cache_key(kind: Kind, obj: Object) -> _CacheKey:
     return kind.plural, obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _pool_key(key: _CacheKey, obj: Object) -> tuple[str, Key]:
+    labels = obj["metadata"].get("labels") or {}
+    return key[0], Key(key[1], str(labels.get(POOL_LABEL) or ""))
 
 
 def _same(known: Object, told: Object) -> bool:

@@ -1,0 +1,240 @@
+"""The conditions of an IndexingWorker: what holds, why, and what a person can do. Pure.
+
+Each `derive_…` is a chain of guards: the first that fits gives status, reason and message. A message names
+nothing that changes by itself, so that a steady pool's status is written once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from docgrid_operator.api.v1alpha1 import IndexingWorker
+from docgrid_operator.kinds import Object
+from docgrid_operator.resources.deployment import desired_replicas
+
+
+class Status(StrEnum):
+    """The three values of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition, without its times."""
+
+    type: str
+    status: Status
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the operator could not write what it should; `reason` is a condition's reason."""
+
+    reason: str
+    message: str
+
+
+class ModelState(StrEnum):
+    """What the database says of a pool's embedding model."""
+
+    UNKNOWN = "Unknown"
+    READY = "Ready"
+    MISSING = "Missing"
+    NOT_SEARCHABLE = "NotSearchable"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseState:
+    """What the operator knows of the database; `reachable` is None until it was asked."""
+
+    reachable: bool | None = None
+    error: str = ""
+
+
+_BLOCKED = (
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "ImagePullBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+    "Unschedulable",
+)
+"""What keeps a pod from running until a person does something, worst first; other reasons pass by themselves."""
+
+
+def derive_conditions(
+    pool: IndexingWorker,
+    *,
+    deployment: Object | None,
+    pods: Sequence[Object],
+    problem: Problem | None,
+    database: DatabaseState,
+    model: ModelState,
+) -> list[Condition]:
+    """Return all conditions of a pool, in the order in which they are shown."""
+    return [
+        derive_available(pool, deployment, pods, problem),
+        derive_progressing(pool, deployment, problem),
+        derive_database_reachable(database),
+        derive_model_ready(pool, database, model),
+        derive_suspended(pool),
+    ]
+
+
+def derive_available(
+    pool: IndexingWorker, deployment: Object | None, pods: Sequence[Object], problem: Problem | None
+) -> Condition:
+    """Say whether workers of the pool are there and ready."""
+    available = "Available"
+    wanted = desired_replicas(pool)
+    status = (deployment or {}).get("status") or {}
+    ready = int(status.get("readyReplicas") or 0)
+    if pool.spec.suspend:
+        return Condition(available, Status.FALSE, "Suspended", "spec.suspend is true: no worker is wanted")
+    if wanted == 0:
+        return Condition(available, Status.FALSE, "ScaledToZero", "spec.replicas is 0: no worker is wanted")
+    if ready >= wanted:
+        return Condition(available, Status.TRUE, "WorkersReady", "every worker is ready")
+    obstacle = find_obstacle(pods) or problem or _replica_failure(status)
+    is_available = Status.TRUE if _condition(status, "Available") == Status.TRUE and ready else Status.FALSE
+    if obstacle is not None:
+        return Condition(available, is_available, obstacle.reason, obstacle.message)
+    if is_available is Status.TRUE:
+        return Condition(available, Status.TRUE, "SomeWorkersReady", "enough workers are ready, but not all")
+    return Condition(available, Status.FALSE, "WorkersNotReady", "the workers are not ready yet")
+
+
+def derive_progressing(pool: IndexingWorker, deployment: Object | None, problem: Problem | None) -> Condition:
+    """Say whether the pool is on its way to what its spec says."""
+    progressing = "Progressing"
+    if problem is not None:
+        return Condition(progressing, Status.FALSE, problem.reason, problem.message)
+    if deployment is None:
+        return Condition(progressing, Status.TRUE, "Creating", "the Deployment is being created")
+    status = deployment.get("status") or {}
+    wanted = desired_replicas(pool)
+    if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
+        return Condition(
+            progressing, Status.TRUE, "Updating", "the Deployment has not seen its newest spec yet"
+        )
+    if _reason(status, "Progressing") == "ProgressDeadlineExceeded":
+        return Condition(
+            progressing,
+            Status.FALSE,
+            "ProgressDeadlineExceeded",
+            "the rollout has not got on for ten minutes",
+        )
+    current = int(status.get("replicas") or 0)
+    updated = int(status.get("updatedReplicas") or 0)
+    if updated < wanted or current > updated:
+        return Condition(progressing, Status.TRUE, "RollingOut", "pods of the newest spec replace older ones")
+    if current > wanted:
+        return Condition(progressing, Status.TRUE, "ScalingDown", "workers that are not wanted are ending")
+    return Condition(progressing, Status.FALSE, "RolledOut", "every worker has the newest spec")
+
+
+def derive_database_reachable(database: DatabaseState) -> Condition:
+    """Say whether the operator, and so most likely the workers, reaches the database."""
+    reachable = "DatabaseReachable"
+    if database.reachable is None:
+        return Condition(reachable, Status.UNKNOWN, "NotAskedYet", "the operator has just started")
+    if database.reachable:
+        return Condition(reachable, Status.TRUE, "Connected", "the operator reaches the database")
+    return Condition(
+        reachable,
+        Status.FALSE,
+        "DatabaseUnavailable",
+        f"the operator can not use the database ({database.error}): its log says more; it keeps trying",
+    )
+
+
+def derive_model_ready(pool: IndexingWorker, database: DatabaseState, model: ModelState) -> Condition:
+    """Say whether the pool's embedding model is there and active, so that its jobs can be claimed."""
+    ready = "ModelReady"
+    name = f"{pool.spec.model.name} {pool.spec.model.version or ''}".strip()
+    if not database.reachable or model is ModelState.UNKNOWN:
+        return Condition(
+            ready, Status.UNKNOWN, "DatabaseNotAsked", "the database could not be asked for the model"
+        )
+    if model is ModelState.MISSING:
+        return Condition(
+            ready,
+            Status.FALSE,
+            "ModelNotFound",
+            f"the database has no embedding model {name}: add it with `docgrid models add`, or correct spec.model",
+        )
+    if model is ModelState.NOT_SEARCHABLE:
+        return Condition(ready, Status.FALSE, "ModelNotActive", f"the embedding model {name} is not active")
+    return Condition(ready, Status.TRUE, "ModelActive", f"the embedding model {name} is active")
+
+
+def derive_suspended(pool: IndexingWorker) -> Condition:
+    """Say whether a person has turned the pool off."""
+    if pool.spec.suspend:
+        return Condition(
+            "Suspended", Status.TRUE, "Suspended", "spec.suspend is true: the pool has no workers"
+        )
+    return Condition("Suspended", Status.FALSE, "NotSuspended", "the pool runs")
+
+
+def find_obstacle(pods: Sequence[Object]) -> Problem | None:
+    """Return what keeps a pod's container from running, the worst first; None if nothing that needs a person."""
+    found = [
+        problem for pod in pods if not pod["metadata"].get("deletionTimestamp") for problem in _obstacles(pod)
+    ]
+    return min(found, key=_severity, default=None)
+
+
+def _obstacles(pod: Object) -> Iterator[Problem]:
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        ended = (container.get("lastState") or {}).get("terminated") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason == "CrashLoopBackOff" or (ended.get("exitCode") and not container.get("ready")):
+            how = f"exit code {ended.get('exitCode')}, {ended.get('reason') or 'Error'}"
+            yield Problem(
+                "CrashLoopBackOff",
+                f"the worker ended ({how}) and is started again: `kubectl logs -p` says why",
+            )
+        elif reason in {"ErrImagePull", "ImagePullBackOff"}:  # the kubelet says the one, then the other
+            yield Problem("ImagePullBackOff", f"the image {container.get('image')} can not be pulled")
+        elif reason in _BLOCKED:
+            yield Problem(reason, str(waiting.get("message") or "the kubelet gives no message")[:500])
+    if _reason(status, "PodScheduled") == "Unschedulable":
+        yield Problem("Unschedulable", "no node has room for a worker's pod")
+
+
+def _severity(problem: Problem) -> tuple[int, str]:
+    return _BLOCKED.index(problem.reason), problem.message
+
+
+def _replica_failure(status: Object) -> Problem | None:
+    """Return why the ReplicaSet can't create pods: a quota, an admission policy."""
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "ReplicaFailure" and condition["status"] == Status.TRUE:
+            return Problem(
+                str(condition.get("reason") or "ReplicaFailure"), str(condition.get("message") or "")[:500]
+            )
+    return None
+
+
+def _condition(status: Object, type_: str) -> str:
+    return _field(status, type_, "status")
+
+
+def _reason(status: Object, type_: str) -> str:
+    return _field(status, type_, "reason")
+
+
+def _field(status: Object, type_: str, field: str) -> str:
+    found: Any = next((c for c in status.get("conditions") or [] if c.get("type") == type_), {})
+    return str(found.get(field) or "")

@@ -1,0 +1,59 @@
+"""The resync: lists everything anew, so that what a watch missed heals, and puts every IndexingWorker in the queue."""
+
+import threading
+from collections.abc import Callable
+
+from docgrid_operator.cluster import Cluster
+from docgrid_operator.kinds import (
+    CHILD_KINDS,
+    INDEXING_JOB,
+    INDEXING_WORKER,
+    POD,
+    POOL_LABEL,
+    Key,
+    Kind,
+    key_of,
+)
+from docgrid_operator.observed import Observed
+
+WATCHED = (INDEXING_WORKER, *CHILD_KINDS, POD)
+
+
+def label_selector(kind: Kind) -> str:
+    """Return the label by which objects of a kind are watched and listed: those of a pool, for the kinds of others."""
+    return "" if kind in {INDEXING_WORKER, INDEXING_JOB} else POOL_LABEL
+
+
+class Resync:
+    """Compares what the watches told with what is there."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observed: Observed,
+        *,
+        namespaces: tuple[str, ...] | None,
+        views_namespace: str,
+        enqueue: Callable[[Key], None],
+    ) -> None:
+        self._cluster = cluster
+        self._observed = observed
+        self._namespaces: tuple[str | None, ...] = (None,) if namespaces is None else namespaces
+        self._views_namespace = views_namespace
+        self._enqueue = enqueue
+        self.done_once = threading.Event()
+
+    def run_once(self) -> None:
+        """List every kind; raises what the cluster raises, after which the next round starts afresh."""
+        for namespace in self._namespaces:
+            for kind in WATCHED:
+                self._list(kind, namespace)
+        self._list(INDEXING_JOB, self._views_namespace)
+        for pool in self._observed.all(INDEXING_WORKER):
+            self._enqueue(key_of(pool))
+        self.done_once.set()
+
+    def _list(self, kind: Kind, namespace: str | None) -> None:
+        since = self._observed.newest(kind)
+        objects = list(self._cluster.list(kind, namespace, labels=label_selector(kind)))
+        self._observed.listed(kind, namespace, objects, since=since)

@@ -1,0 +1,187 @@
+"""The IndexingJob views: a bounded mirror of the queue, behind `kubectl get indexingjobs`.
+
+A loop runs it. It reads the window of jobs that people want to see, compares it with the views that are there,
+and writes the differences: changes first, then what must go, then what is new, so many a second at most. What is
+left over the next round finds again, newer.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from docgrid_core.store.queries.views import ViewRow, view_window
+
+from docgrid_core.database import Database
+from docgrid_operator import metrics
+from docgrid_operator.actions import Actions, asks
+from docgrid_operator.applier import Applier
+from docgrid_operator.cluster import Cluster, Conflict, Forbidden, Invalid, NotFound
+from docgrid_operator.events import EventRecorder, EventType
+from docgrid_operator.kinds import DEPLOYMENT, FIELD_MANAGER, INDEXING_JOB, MANAGED_BY_LABEL, Object, key_of
+from docgrid_operator.observed import Observed
+from docgrid_operator.resources.view import build_view, job_of, view_name
+from docgrid_operator.settings import OperatorSettings
+
+log = structlog.get_logger(__name__)
+
+LINGER = timedelta(seconds=60)
+"""How long a view stays at least after its job has ended: `kubectl wait` needs to see it."""
+MOST_FAILED_EVENTS = 10
+"""Events `Failed` in one round: a storm of failures must not become one of Events."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """What a round would write."""
+
+    changed: list[tuple[Object, Object]]  # as it should be, as it is
+    surplus: list[Object]
+    missing: list[Object]
+
+
+def plan_views(desired: Mapping[str, Object], live: Mapping[str, Object]) -> ViewPlan:
+    """Compare the views by name; one that asks for an action stays until it is answered."""
+    return ViewPlan(
+        changed=[(view, live[name]) for name, view in desired.items() if name in live],
+        surplus=[view for name, view in live.items() if name not in desired and not asks(view)],
+        missing=[view for name, view in desired.items() if name not in live],
+    )
+
+
+class Views:
+    """Keeps the views of one installation, in the namespace of its release."""
+
+    def __init__(
+        self,
+        db: Database,
+        cluster: Cluster,
+        observed: Observed,
+        events: EventRecorder,
+        *,
+        settings: OperatorSettings,
+    ) -> None:
+        self._db = db
+        self._cluster = cluster
+        self._observed = observed
+        self._events = events
+        self._settings = settings
+        self._applier = Applier(cluster, observed)
+        self._actions = Actions(db, cluster, observed, events)
+
+    def asks_for_something(self, view: Object) -> bool:
+        """Say whether a change of a view is a person's question: it is answered at once."""
+        return view["metadata"].get("namespace") == self._settings.namespace and asks(view)
+
+    def run_once(self) -> None:
+        """Answer what is asked for, then write what differs; raises what database and cluster raise."""
+        live = {key_of(view).name: view for view in self._live()}
+        for view in live.values():
+            if asks(view):
+                self._actions.answer(view)
+        rows = view_window(
+            self._db,
+            limit=self._settings.views_limit,
+            keep=[job_id for name in live if (job_id := job_of(name)) is not None],
+            linger=LINGER,
+        )
+        self._write(plan_views(self._build(rows), {key_of(view).name: view for view in self._live()}))
+
+    def _live(self) -> list[Object]:
+        namespace = self._settings.namespace
+        return [view for view in self._observed.all(INDEXING_JOB) if key_of(view).namespace == namespace]
+
+    def _build(self, rows: Iterable[ViewRow]) -> dict[str, Object]:
+        owner = self._owner()
+        return {
+            view_name(row.job_id): build_view(
+                row, namespace=self._settings.namespace, owner=owner, redact=self._settings.views_redact
+            )
+            for row in rows
+        }
+
+    def _owner(self) -> Object | None:
+        """Return the operator's own Deployment: the views go with it when the release is uninstalled."""
+        name, namespace = self._settings.deployment_name, self._settings.namespace
+        if not name:
+            return None
+        return self._cluster.get(DEPLOYMENT, namespace, name)
+
+    def _write(self, plan: ViewPlan) -> None:
+        pace = _Pace(self._settings.views_writes_per_second, self._settings.views_interval)
+        failed = 0
+        for desired, live in plan.changed:
+            if pace.exhausted:
+                return
+            if self._apply(desired, live):
+                pace.spend()
+                failed += self._note_failure(desired, live, noted=failed)
+        for view in plan.surplus:
+            if pace.exhausted:
+                return
+            self._delete(view)
+            pace.spend()
+        for desired in plan.missing:
+            if pace.exhausted:
+                return
+            if self._apply(desired, None):
+                pace.spend()
+
+    def _apply(self, desired: Object, live: Object | None) -> bool:
+        try:
+            answer = self._applier.apply(INDEXING_JOB, desired, live)
+        except Conflict:
+            return False  # deleted meanwhile: the watch tells, the next round creates it anew
+        except (Invalid, Forbidden, NotFound) as error:
+            log.warning("a view can not be written", view=key_of(desired).name, problem=str(error))
+            return True
+        if answer is not None:
+            metrics.VIEW_WRITES.labels(verb="apply").inc()
+        return answer is not None
+
+    def _delete(self, view: Object) -> None:
+        metadata = view["metadata"]
+        if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
+            self._events.note(
+                view,
+                "NotAView",
+                "IndexingJobs mirror the jobs of the database and are written by the operator alone:"
+                " this one is removed. Ingest a document to get a job",
+                type_=EventType.WARNING,
+            )
+        try:
+            self._cluster.delete(INDEXING_JOB, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+        except Conflict:
+            return  # another object has its name by now
+        metrics.VIEW_WRITES.labels(verb="delete").inc()
+        self._observed.tell(INDEXING_JOB, view, deleted=True)
+
+    def _note_failure(self, desired: Object, live: Object, *, noted: int) -> bool:
+        status, before = desired["status"], live.get("status") or {}
+        if (
+            status["state"] != "FAILED"
+            or before.get("state") in {"FAILED", None}
+            or noted >= MOST_FAILED_EVENTS
+        ):
+            return False
+        self._events.note(
+            live, "Failed", f"{status.get('errorCode')}: {status.get('message')}", type_=EventType.WARNING
+        )
+        return True
+
+
+class _Pace:
+    """Spreads the writes of a round evenly, and ends the round when its time is over."""
+
+    def __init__(self, writes_per_second: int, round_time: timedelta) -> None:
+        self._gap = 1 / writes_per_second
+        self._left = int(writes_per_second * round_time.total_seconds())
+
+    @property
+    def exhausted(self) -> bool:
+        return self._left <= 0
+
+    def spend(self) -> None:
+        self._left -= 1
+        time.sleep(self._gap)
