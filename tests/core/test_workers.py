@@ -137,6 +137,60 @@ def test_who_knows_that_a_process_has_ended_says_why(db: Database, reason: StopR
     assert status(db, other)[0] == "ACTIVE"
 
 
+@pytest.mark.parametrize("reason", StopReason)
+def test_of_a_restarted_pod_only_the_process_that_ended_is_marked(db: Database, reason: StopReason) -> None:
+    """The pod's next process runs by then under the same pod uid: the row is named, not the pod."""
+    first, second = (factories.register_worker(db) for _ in range(2))
+    tables.change(db, "UPDATE worker_nodes SET pod_uid = 'pod'")
+
+    assert workers.mark_ended(db, first.id, reason)
+    before = tables.dump(db)
+    assert not workers.mark_ended(db, first.id, StopReason.EVICTED), "whoever is second changes nothing"
+    assert not workers.mark_ended(db, WorkerId(second.id + 1), reason), "nor does who names nobody"
+
+    assert tables.dump(db) == before
+    planned = reason in PLANNED_ENDS and reason is not StopReason.NODE_LOST
+    assert status(db, first) == ("STOPPED" if planned else "DEAD", reason.value)
+    assert status(db, second)[0] == "ACTIVE"
+
+
+def test_an_observer_sees_the_live_workers_of_its_pools_and_the_time_before_it_lists_pods(
+    db: Database,
+) -> None:
+    identity = replace(factories.identity(pod_uid="pod-uid", pool_uid="ours"), pod_name="pod", node_name="n")
+    busy = workers.register(db, replace(identity, namespace="ns", indexing_worker="pool"))
+    idle, ended, _foreign, _local = (
+        factories.register_worker(db, pool_uid=uid) for uid in ("ours too", "ours", "theirs", "")
+    )
+    workers.heartbeat(db, idle, running_jobs=0)
+    workers.mark_ended(db, ended.id, StopReason.DELETED)
+    before = workers.read_clock(db)
+
+    now, live = workers.live_workers(db, ["ours", "ours too", "no workers"])
+
+    assert before <= now <= workers.read_clock(db)
+    assert [worker.id for worker in live] == [busy.id, idle.id]
+    assert live[0] == workers.LiveWorker(
+        busy.id,
+        identity.instance_id,
+        "ns",
+        "pod",
+        "pod-uid",
+        "n",
+        "pool",
+        "ours",
+        tables.worker(db, busy.id).started_at,
+    )
+
+
+def test_an_observer_without_live_workers_sees_the_time(db: Database) -> None:
+    factories.register_worker(db)
+    for pools in ([], ["ours"]):
+        now, live = workers.live_workers(db, pools)
+        assert live == []
+        assert now <= workers.read_clock(db)
+
+
 def test_an_overdue_worker_is_dead_by_its_own_threshold(db: Database) -> None:
     patient = factories.register_worker(db, dead_threshold=timedelta(hours=2))
     overdue = factories.register_worker(db)
@@ -224,6 +278,19 @@ def test_sessions_of_a_worker_that_did_not_stop_by_itself_are_cut(
 
         races.wait_until(lambda: not races.sessions(db, names[0]))
         assert [len(races.sessions(db, name)) for name in names[1:]] == [1, 1]
+
+
+@pytest.mark.parametrize("reason", sorted(set(StopReason) - {StopReason.STOPPED}))
+def test_whatever_ended_a_worker_but_its_own_stop_cuts_its_sessions(
+    db: Database, database_settings: DatabaseSettings, reason: StopReason
+) -> None:
+    worker = factories.register_worker(db)
+    name = f"{workers.APPLICATION_PREFIX}{worker.instance_id}"
+    with races.connected(database_settings, application_name=name) as frozen:
+        workers.read_clock(frozen)
+        assert workers.terminate_sessions_of_ended(db) == 0
+        workers.mark_ended(db, worker.id, reason)
+        assert workers.terminate_sessions_of_ended(db) == 1
 
 
 def test_a_session_that_a_fenced_process_opens_later_is_left_alone(

@@ -201,6 +201,11 @@ def _arrange_end(db: Database) -> Call:
     return lambda other: workers.mark_pod_ended(other, pod_uid=POD, reason=StopReason.ERROR)
 
 
+def _arrange_end_of_one(db: Database) -> Call:
+    worker = factories.register_worker(db)
+    return lambda other: workers.mark_ended(other, worker.id, StopReason.DELETED)
+
+
 def _arrange_overdue(db: Database) -> Call:
     worker = factories.register_worker(db)
     tables.silence(db, worker.id)
@@ -256,7 +261,8 @@ OTHER_CALLS = [
     ProtocolCall("register a worker", _arrange_worker),
     ProtocolCall("heartbeat", _arrange_heartbeat),
     ProtocolCall("stop", _arrange_stop),
-    ProtocolCall("mark ended", _arrange_end),
+    ProtocolCall("mark a pod ended", _arrange_end),
+    ProtocolCall("mark ended", _arrange_end_of_one),
     ProtocolCall("mark overdue", _arrange_overdue),
     ProtocolCall("claim", _arrange_claim),
     ProtocolCall("promote", _arrange_promotion),

@@ -4,6 +4,7 @@ STOPPED and DEAD are final. Every statement here is conditional on a live row, s
 and whoever comes second changes nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -75,6 +76,28 @@ MARK_POD_ENDED = text(
     """
 )
 
+MARK_ENDED = text(
+    """
+    UPDATE worker_nodes w
+    SET status = :status, stop_reason = :reason, stopped_at = clock.now, updated_at = clock.now
+    FROM (SELECT clock_timestamp() AS now) AS clock
+    WHERE w.id = :worker_id AND status IN ('ACTIVE', 'IDLE')
+    RETURNING w.id
+    """
+)
+
+# Worker rows are few, retention removes the ended ones: their table is read as it is.
+LIVE = text(
+    """
+    SELECT clock.now, w.id, w.instance_id, w.namespace, w.pod_name, w.pod_uid, w.node_name, w.indexing_worker,
+           w.indexing_worker_uid, w.started_at
+    FROM (SELECT clock_timestamp() AS now) AS clock
+    LEFT JOIN worker_nodes w
+      ON w.status IN ('ACTIVE', 'IDLE') AND w.indexing_worker_uid = ANY (CAST(:pools AS text[]))
+    ORDER BY w.id
+    """
+)
+
 # The clock is read before the rows: a heartbeat that arrives meanwhile only makes a worker younger.
 MARK_OVERDUE = text(
     """
@@ -136,6 +159,21 @@ class RegisteredWorker:
     model: EmbeddingModel
 
 
+@dataclass(frozen=True, slots=True)
+class LiveWorker:
+    """A worker that counts as running: by its uids an observer finds the pod, and whether it is still there."""
+
+    id: WorkerId
+    instance_id: UUID
+    namespace: str
+    pod_name: str
+    pod_uid: str
+    node_name: str
+    indexing_worker: str
+    indexing_worker_uid: str
+    started_at: datetime
+
+
 @transactional
 def register(tx: Transaction, identity: WorkerIdentity) -> RegisteredWorker:
     """Insert the worker's row; older live rows of the same pod become DEAD `Restarted`.
@@ -189,9 +227,24 @@ def stop(db: Database, worker: RegisteredWorker) -> bool:
 
 def mark_pod_ended(db: Database, *, pod_uid: str, reason: StopReason) -> list[WorkerId]:
     """Mark the live workers of a pod ended, by someone who knows that its process has ended."""
-    status = WorkerStatus.STOPPED if reason in STOPPED_REASONS else WorkerStatus.DEAD
-    rows = db.run_statement(MARK_POD_ENDED, {"pod_uid": pod_uid, "reason": reason, "status": status})
-    return [WorkerId(row[0]) for row in rows]
+    ended = {"pod_uid": pod_uid, "reason": reason, "status": _status_after(reason)}
+    return [WorkerId(row[0]) for row in db.run_statement(MARK_POD_ENDED, ended)]
+
+
+def mark_ended(db: Database, worker_id: WorkerId, reason: StopReason) -> bool:
+    """Mark one worker ended, by someone who knows that its process has ended; False: it had ended before."""
+    ended = {"worker_id": worker_id, "reason": reason, "status": _status_after(reason)}
+    return bool(db.run_statement(MARK_ENDED, ended))
+
+
+def live_workers(db: Database, pools: Sequence[str]) -> tuple[datetime, list[LiveWorker]]:
+    """Return the database's time, and the workers of these IndexingWorkers (uids) that count as running then.
+
+    Whoever wants to know which of them have ended asks this first and lists pods afterwards: a process that
+    registers in between is not among the answers, so that it can't be taken for one without a pod.
+    """
+    rows = db.run_statement(LIVE, {"pools": list(pools)})
+    return rows[0].now, [LiveWorker(*row[1:]) for row in rows if row.id is not None]
 
 
 def mark_overdue(db: Database, *, watched_since: datetime) -> list[WorkerId]:
@@ -212,3 +265,7 @@ def read_clock(db: Database) -> datetime:
 def terminate_sessions_of_ended(db: Database) -> int:
     """End the sessions of workers that ended otherwise than by their own stop; return how many."""
     return len(db.run_statement(TERMINATE_SESSIONS, {"prefix": APPLICATION_PREFIX}))
+
+
+def _status_after(reason: StopReason) -> WorkerStatus:
+    return WorkerStatus.STOPPED if reason in STOPPED_REASONS else WorkerStatus.DEAD

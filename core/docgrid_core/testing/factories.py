@@ -60,7 +60,9 @@ class Execution:
     own: Ownership
 
 
-def identity(*, dead_threshold: timedelta = timedelta(seconds=30), pod_uid: str = "") -> WorkerIdentity:
+def identity(
+    *, dead_threshold: timedelta = timedelta(seconds=30), pod_uid: str = "", pool_uid: str = ""
+) -> WorkerIdentity:
     """Return what a new worker process would say of itself."""
     return WorkerIdentity(
         instance_id=uuid.uuid4(),
@@ -71,14 +73,19 @@ def identity(*, dead_threshold: timedelta = timedelta(seconds=30), pod_uid: str 
         max_concurrency=4,
         dead_threshold=dead_threshold,
         pod_uid=pod_uid,
+        indexing_worker_uid=pool_uid,
     )
 
 
 def register_worker(
-    db: Database, *, dead_threshold: timedelta = timedelta(seconds=30), pod_uid: str = ""
+    db: Database,
+    *,
+    dead_threshold: timedelta = timedelta(seconds=30),
+    pod_uid: str = "",
+    pool_uid: str = "",
 ) -> RegisteredWorker:
     """Register a new worker for the active model."""
-    return workers.register(db, identity(dead_threshold=dead_threshold, pod_uid=pod_uid))
+    return workers.register(db, identity(dead_threshold=dead_threshold, pod_uid=pod_uid, pool_uid=pool_uid))
 
 
 def source(name: str = "", content: str = "content", *, priority: int = 0) -> Source:
