@@ -1,4 +1,4 @@
-"""What every layer of tests shares: the order and the table of layers, the leak check, servers, databases.
+"""What every layer of tests shares: the order and the table of layers, the leak check, servers, clusters, databases.
 
 Hypothesis profiles: `default` draws new examples on every run, to find what nobody thought of; `ci`, used
 when CI=true, draws the same ones every time, so that no change is refused by chance.
@@ -9,7 +9,14 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "support.layers", "support.leaks", "support.servers", "support.database"]
+pytest_plugins = [
+    "pytester",
+    "support.layers",
+    "support.leaks",
+    "support.servers",
+    "support.database",
+    "support.cluster.fixtures",
+]
 
 # No deadlines and no complaint about slow data: on a busy machine both fail tests that are right.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

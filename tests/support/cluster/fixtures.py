@@ -1,0 +1,108 @@
+"""A pytest plugin: one control plane a session, a namespace a test, kubectl in it.
+
+If a test of the run asks for the control plane, its programs are made before the first test: a cold build takes
+minutes, more than a test may. Where they can not be had, the tests that need them are skipped with the reason.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from support.cluster import binaries
+from support.cluster.api import Api
+from support.cluster.binaries import Binaries
+from support.cluster.control_plane import ControlPlane
+from support.cluster.errors import ApiError, ClusterUnavailable
+from support.cluster.kubectl import Kubectl
+from support.layers import TESTS
+from support.races import wait_until
+
+CRDS = TESTS.parent / "crds"
+_OUTCOME = pytest.StashKey[Binaries | ClusterUnavailable]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Make the programs now if one of the tests will need them, and tell on the terminal how far it is."""
+    if session.config.option.collectonly or not any(_needs_cluster(item) for item in session.items):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    terminal = session.config.pluginmanager.getplugin("terminalreporter")
+
+    def report(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            terminal.write_line(line)
+
+    try:
+        session.config.stash[_OUTCOME] = binaries.prepare(report)
+    except ClusterUnavailable as reason:
+        session.config.stash[_OUTCOME] = reason
+
+
+@pytest.fixture(scope="session")
+def cluster_binaries(pytestconfig: pytest.Config) -> Binaries:
+    """Return the programs of a control plane."""
+    outcome = pytestconfig.stash[_OUTCOME]
+    if isinstance(outcome, ClusterUnavailable):
+        pytest.skip(str(outcome))
+    return outcome
+
+
+@pytest.fixture(scope="session")
+def control_plane(cluster_binaries: Binaries) -> Iterator[ControlPlane]:
+    """Yield the running control plane that the tests of a session share; a test that harms one starts its own."""
+    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
+        plane = ControlPlane(cluster_binaries, Path(folder))
+        plane.start()
+        try:
+            yield plane
+        finally:
+            plane.stop()
+
+
+@pytest.fixture(scope="session")
+def crds(control_plane: ControlPlane) -> None:
+    """Install the CRDs of this checkout."""
+    install_crds(control_plane.kubectl())
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """Yield the name of a fresh namespace, in which pods can be made at once."""
+    name = f"test-{uuid4().hex[:12]}"
+    create_namespace(control_plane.api, name)
+    yield name
+    control_plane.api.delete(f"/api/v1/namespaces/{name}")  # the rest goes without us
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
+    """Return kubectl as the admin, in the test's namespace."""
+    return replace(control_plane.kubectl(), namespace=namespace)
+
+
+def install_crds(kubectl: Kubectl) -> None:
+    """Apply the CRDs of this checkout and wait until the apiserver serves them."""
+    kubectl("apply", "--server-side", "-f", str(CRDS))
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+
+
+def create_namespace(api: Api, name: str) -> None:
+    """Create a namespace and wait for its ServiceAccount `default`, without which no pod is admitted."""
+    api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def has_account() -> bool:
+        try:
+            api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+        except ApiError:
+            return False
+        return True
+
+    wait_until(has_account)
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    return "cluster_binaries" in getattr(item, "fixturenames", ())
