@@ -23,7 +23,7 @@ from docgrid_operator.cluster import Cluster, ClusterError, connect
 from docgrid_operator.kinds import INDEXING_JOB, INDEXING_WORKER
 from docgrid_operator.operator import Operator
 from docgrid_operator.resync import WATCHED, label_selector
-from docgrid_operator.settings import Settings
+from docgrid_operator.settings import OperatorSettings, Settings
 
 log = structlog.get_logger(__name__)
 
@@ -44,17 +44,11 @@ def _run() -> int:
         cluster = connect()
         database = Database(settings.database, application_name="docgrid-operator")
         operator = Operator(settings, cluster, database)
-        health = HealthServer(
-            settings.operator.health_host,
-            settings.operator.health_port,
-            live=lambda: operator.problem,
-            ready=lambda: operator.not_ready,
-        )
+        if settings.operator.health_port:
+            _serve_health(settings.operator, operator)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
-    if settings.operator.health_port:
-        health.start()
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(0)
     )  # until kopf takes over: PID 1 has no default action
@@ -65,6 +59,16 @@ def _run() -> int:
         cluster.close()
         database.close()
     return 0
+
+
+def _serve_health(own: OperatorSettings, operator: Operator) -> None:
+    HealthServer(
+        own.health_host,
+        own.health_port,
+        setting="DOCGRID_OPERATOR_HEALTH_PORT",
+        live=lambda: operator.problem,
+        ready=lambda: operator.not_ready,
+    ).start()
 
 
 def wait_for_kinds(cluster: Cluster, operator: Operator) -> None:

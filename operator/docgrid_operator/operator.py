@@ -75,7 +75,7 @@ class Operator:
             self.observed,
             self._events,
             namespaces=own.namespaces,
-            recover=lambda: self._upkeep_loop.wake(),
+            recover=self._recover_now,
         )
         self._views = Views(database, cluster, self.observed, self._events, settings=own)
         counting = Counting(database, self.observed, facts=self._facts, status_changed=self.enqueue)
@@ -151,6 +151,9 @@ class Operator:
         if self.waits_for:
             return f"waits for {self.waits_for}"
         return "" if self._resync.done_once.is_set() else "waits for the first list"
+
+    def _recover_now(self) -> None:
+        self._upkeep_loop.wake()
 
     def _enqueue_all(self) -> None:
         for pool in self.observed.all(INDEXING_WORKER):

@@ -71,17 +71,16 @@ def _difference_of_lists(desired: list[Any], live: Any, path: str) -> str:
         return ""
     if len(desired) != len(items):
         return path
-    found = (
-        difference(want, have, f"{path}[{n}]")
-        for n, (want, have) in enumerate(zip(desired, items, strict=True))
-    )
-    return next((difference for difference in found if difference), "")
+    for index, (want, have) in enumerate(zip(desired, items, strict=True)):
+        if found := difference(want, have, f"{path}[{index}]"):
+            return found
+    return ""
 
 
 def _list_key(items: list[Any]) -> str:
     for key in _LIST_KEYS:
-        named = [item[key] for item in items if isinstance(item, Mapping) and key in item]
-        if items and len(set(named)) == len(items):
+        named = [item.get(key) for item in items if isinstance(item, Mapping)]
+        if items and all(isinstance(name, str | int) for name in named) and len(set(named)) == len(items):
             return key
     return ""
 

@@ -53,7 +53,9 @@ def build_status(
 
 
 def _dated(condition: Condition, pool: IndexingWorker, previous: Object, now: datetime) -> Object:
-    before = next((c for c in previous.get("conditions") or [] if c.get("type") == condition.type), {})
+    before: Object = next(
+        (c for c in previous.get("conditions") or [] if c.get("type") == condition.type), {}
+    )
     same = before.get("status") == condition.status and before.get("lastTransitionTime")
     return {
         "type": condition.type,

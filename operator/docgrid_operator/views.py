@@ -69,6 +69,7 @@ class Views:
         self._settings = settings
         self._applier = Applier(cluster, observed)
         self._actions = Actions(db, cluster, observed, events)
+        self._owner: Object | None = None
 
     def asks_for_something(self, view: Object) -> bool:
         """Say whether a change of a view is a person's question: it is answered at once."""
@@ -93,7 +94,7 @@ class Views:
         return [view for view in self._observed.all(INDEXING_JOB) if key_of(view).namespace == namespace]
 
     def _build(self, rows: Iterable[ViewRow]) -> dict[str, Object]:
-        owner = self._owner()
+        owner = self._find_owner()
         return {
             view_name(row.job_id): build_view(
                 row, namespace=self._settings.namespace, owner=owner, redact=self._settings.views_redact
@@ -101,12 +102,12 @@ class Views:
             for row in rows
         }
 
-    def _owner(self) -> Object | None:
+    def _find_owner(self) -> Object | None:
         """Return the operator's own Deployment: the views go with it when the release is uninstalled."""
-        name, namespace = self._settings.deployment_name, self._settings.namespace
-        if not name:
-            return None
-        return self._cluster.get(DEPLOYMENT, namespace, name)
+        name = self._settings.deployment_name
+        if name and self._owner is None:
+            self._owner = self._cluster.get(DEPLOYMENT, self._settings.namespace, name)
+        return self._owner
 
     def _write(self, plan: ViewPlan) -> None:
         pace = _Pace(self._settings.views_writes_per_second, self._settings.views_interval)
