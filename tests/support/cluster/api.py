@@ -4,6 +4,7 @@ The stand-in node, the fixtures and tests use it; the operator has its own, and 
 """
 
 import base64
+import contextlib
 import json
 import ssl
 from collections.abc import Iterator, Mapping
@@ -129,8 +130,11 @@ class Watch:
             self._answer.close()
 
     def stop(self) -> None:
-        """End the iteration of another thread."""
-        self._answer.shutdown()
+        """End the iteration of another thread; one that is over stays so."""
+        with contextlib.suppress(
+            ValueError, RuntimeError, OSError
+        ):  # what urllib3 says of a closed connection
+            self._answer.shutdown()
 
 
 def write_kubeconfig(

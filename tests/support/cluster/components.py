@@ -167,6 +167,7 @@ class ControllerManager(Component):
             "service-account-private-key-file": self._files.certificates.account_key,
             "root-ca-file": self._files.certificates.authority,
             "node-monitor-period": "1s",
+            "node-eviction-rate": "10",
             "node-monitor-grace-period": f"{self._pace.node_grace}s",
             "horizontal-pod-autoscaler-sync-period": f"{self._pace.scaler_sync}s",
         }

@@ -4,6 +4,7 @@ If a test of the run asks for the control plane, its programs are made before th
 minutes, more than a test may. Where they can not be had, the tests that need them are skipped with the reason.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,9 +16,10 @@ import pytest
 from support.cluster import binaries
 from support.cluster.api import Api
 from support.cluster.binaries import Binaries
-from support.cluster.control_plane import ControlPlane
+from support.cluster.control_plane import NODE, ControlPlane
 from support.cluster.errors import ApiError, ClusterUnavailable
 from support.cluster.kubectl import Kubectl
+from support.cluster.stand_in_node import StandInNode
 from support.layers import TESTS
 from support.races import wait_until
 
@@ -82,6 +84,25 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
     """Return kubectl as the admin, in the test's namespace."""
     return replace(control_plane.kubectl(), namespace=namespace)
+
+
+@pytest.fixture
+def node(control_plane: ControlPlane) -> Iterator[StandInNode]:
+    """Yield a node that runs pods as processes of this machine; it ends with the test, and all its pods with it."""
+    with stand_in_node(control_plane) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def stand_in_node(plane: ControlPlane) -> Iterator[StandInNode]:
+    """Yield one more node of a control plane, ready to take pods."""
+    name = f"node-{uuid4().hex[:8]}"
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{name}-") as folder,
+        StandInNode(plane.api_of(NODE), Path(folder), name=name) as made,
+    ):
+        wait_until(lambda: "taints" not in plane.api.get(f"/api/v1/nodes/{name}")["spec"])
+        yield made
 
 
 def install_crds(kubectl: Kubectl) -> None:
