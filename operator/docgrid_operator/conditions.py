@@ -136,6 +136,8 @@ def derive_progressing(pool: IndexingWorker, deployment: Object | None, problem:
     updated = int(status.get("updatedReplicas") or 0)
     if updated < wanted or current > updated:
         return Condition(progressing, Status.TRUE, "RollingOut", "pods of the newest spec replace older ones")
+    if int(status.get("availableReplicas") or 0) < wanted:
+        return Condition(progressing, Status.TRUE, "Starting", "new workers are not ready yet")
     if current > wanted:
         return Condition(progressing, Status.TRUE, "ScalingDown", "workers that are not wanted are ending")
     return Condition(progressing, Status.FALSE, "RolledOut", "every worker has the newest spec")

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+import structlog
+
 from docgrid_operator.cluster import Cluster
 from docgrid_operator.kinds import (
     CHILD_KINDS,
@@ -15,6 +17,8 @@ from docgrid_operator.kinds import (
     key_of,
 )
 from docgrid_operator.observed import Observed
+
+log = structlog.get_logger(__name__)
 
 WATCHED = (INDEXING_WORKER, *CHILD_KINDS, POD)
 
@@ -49,9 +53,12 @@ class Resync:
             for kind in WATCHED:
                 self._list(kind, namespace)
         self._list(INDEXING_JOB, self._views_namespace)
-        for pool in self._observed.all(INDEXING_WORKER):
+        pools = self._observed.all(INDEXING_WORKER)
+        for pool in pools:
             self._enqueue(key_of(pool))
-        self.done_once.set()
+        if not self.done_once.is_set():
+            self.done_once.set()
+            log.info("the operator works", indexing_workers=len(pools))
 
     def _list(self, kind: Kind, namespace: str | None) -> None:
         since = self._observed.newest(kind)

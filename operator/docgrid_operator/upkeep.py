@@ -5,18 +5,15 @@ It is also how the operator knows whether the database is there, because nothing
 
 from collections.abc import Callable
 
-import structlog
-
 from docgrid_core.errors import DocGridError
-from docgrid_core.maintenance import Maintenance, Retention
+from docgrid_core.jobs import StopReason
+from docgrid_core.maintenance import Maintenance, Retention, TickReport
 from docgrid_operator import metrics
 from docgrid_operator.conditions import DatabaseState
 from docgrid_operator.events import EventRecorder, EventType
 from docgrid_operator.kinds import INDEXING_WORKER
 from docgrid_operator.observed import Observed
 from docgrid_operator.reconciler import PoolFacts
-
-log = structlog.get_logger(__name__)
 
 FAILURES_TO_TELL = 2
 """Ticks in a row that fail before pools are told: a restart of the database is over within one."""
@@ -76,3 +73,20 @@ class Upkeep:
                     type_=EventType.WARNING,
                 )
         self._status_changed()
+
+    def _tell(self, report: TickReport) -> None:
+        pools = {pool["metadata"]["uid"]: pool for pool in self._observed.all(INDEXING_WORKER)}
+        for worker in report.ended:
+            metrics.WORKERS_ENDED.labels(reason=StopReason.HEARTBEAT_OVERDUE).inc()
+            if worker.pool in pools:
+                message = f"the worker in pod {worker.pod_name} ended: {StopReason.HEARTBEAT_OVERDUE}"
+                self._events.note(pools[worker.pool], "WorkerDead", message, type_=EventType.WARNING)
+        for recovery in report.recovered.pools:
+            for outcome in ("released", "retried", "failed"):
+                metrics.JOBS_RECOVERED.labels(outcome=outcome).inc(getattr(recovery, outcome))
+            if recovery.pool in pools:
+                message = (
+                    f"{recovery.released} jobs released, {recovery.retried} retried,"
+                    f" {recovery.failed} failed ({recovery.reason})"
+                )
+                self._events.note(pools[recovery.pool], "LeasesRecovered", message)

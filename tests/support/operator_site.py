@@ -1,0 +1,130 @@
+"""One release of the operator under test: its namespace, its rights, its database, and operators that run on it.
+
+The operator is a process of its own with exactly the ServiceAccount of `manifests/rbac.yaml`.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docgrid_core.database import Database
+from docgrid_core.settings import DatabaseSettings
+from support.cluster.audit import Write
+from support.cluster.control_plane import ControlPlane
+from support.cluster.kubectl import Kubectl
+from support.layers import TESTS
+from support.logged_process import LoggedProcess
+from support.races import wait_until
+
+MANIFESTS = TESTS.parent / "manifests"
+SERVICE_ACCOUNT = "docgrid-operator"
+
+FAST = {
+    "DOCGRID_OPERATOR_RESYNC_INTERVAL": "5s",
+    "DOCGRID_OPERATOR_STATUS_INTERVAL": "1s",
+    "DOCGRID_OPERATOR_VIEWS_INTERVAL": "1s",
+    "DOCGRID_OPERATOR_LIVENESS_INTERVAL": "2s",
+    "DOCGRID_OPERATOR_HEALTH_HOST": "127.0.0.1",
+    "DOCGRID_OPERATOR_HEALTH_PORT": "0",
+    "DOCGRID_MAINTENANCE_INTERVAL": "500ms",
+    "DOCGRID_DATABASE_CONNECT_TIMEOUT": "2s",
+}
+
+Object = dict[str, Any]
+
+
+class OperatorSite:
+    """What a test sees of a release."""
+
+    def __init__(
+        self, control_plane: ControlPlane, namespace: str, database: DatabaseSettings, *, folder: Path
+    ) -> None:
+        self.control_plane = control_plane
+        self.namespace = namespace
+        self.database = database
+        self.db = Database(database, application_name="docgrid-tests")
+        self.kubectl = Kubectl(control_plane.binaries.kubectl, control_plane.kubeconfig, namespace=namespace)
+        self.operators: list[LoggedProcess] = []
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        self.kubectl("apply", "-f", str(MANIFESTS / "rbac.yaml"))
+
+    def close(self) -> None:
+        """Kill what still runs and close every connection."""
+        for operator in self.operators:
+            operator.kill()
+        self.db.close()
+
+    @property
+    def user(self) -> str:
+        """The operator's name in the audit log."""
+        return f"system:serviceaccount:{self.namespace}:{SERVICE_ACCOUNT}"
+
+    def start(self, **overrides: str) -> LoggedProcess:
+        """Start an operator; `overrides` are the keys' ends, such as `operator_views_limit="5"`."""
+        environment = {
+            **FAST,
+            "KUBECONFIG": str(self.control_plane.kubeconfig_for(SERVICE_ACCOUNT, self.namespace)),
+            "DOCGRID_DATABASE_URL": self.database.url.get_secret_value(),
+            "DOCGRID_OPERATOR_NAMESPACE": self.namespace,
+            "DOCGRID_OPERATOR_WORKER_IMAGE": "docgrid:test",
+            **{f"DOCGRID_{key.upper()}": value for key, value in overrides.items()},
+        }
+        log = self._folder / f"operator-{next(self._numbers)}.log"
+        operator = LoggedProcess("docgrid_operator", environment, log=log)
+        self.operators.append(operator)
+        return operator
+
+    def start_ready(self, **overrides: str) -> LoggedProcess:
+        """Start an operator and wait until it watches and reconciles."""
+        operator = self.start(**overrides)
+        operator.wait_for_line("the operator works")
+        return operator
+
+    def apply_pool(self, name: str = "pool", **spec: Any) -> Object:
+        """Apply an IndexingWorker for the database's model and return its manifest."""
+        manifest = build_pool(name, **spec)
+        self.kubectl.apply(manifest)
+        return manifest
+
+    def get(self, kind: str, name: str = "pool") -> Object | None:
+        """Return an object, or None."""
+        output = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
+        found: Object | None = yaml.safe_load(output.out) if output.out else None
+        return found
+
+    def condition(self, type_: str, name: str = "pool") -> Mapping[str, str]:
+        """Return a condition of an IndexingWorker; empty if it has none."""
+        status = (self.get("indexingworker", name) or {}).get("status") or {}
+        return next((c for c in status.get("conditions", []) if c["type"] == type_), {})
+
+    def wait_for_condition(
+        self, type_: str, status: str, reason: str, name: str = "pool"
+    ) -> Mapping[str, str]:
+        """Wait until a condition has this status and reason, and return it."""
+        wanted = {"status": status, "reason": reason}
+        wait_until(lambda: wanted.items() <= self.condition(type_, name).items())
+        return self.condition(type_, name)
+
+    def writes(self, *, since: int) -> list[Write]:
+        """Return the operator's writes since a mark of the audit log."""
+        return self.control_plane.audit_writes(self.user, since=since)
+
+
+def build_pool(name: str = "pool", **spec: Any) -> Object:
+    """Return the manifest of a small IndexingWorker for the tests' model, with `spec` laid over its fields."""
+    return {
+        "apiVersion": "docgrid.dev/v1alpha1",
+        "kind": "IndexingWorker",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"name": "tiny"},
+            "embedding": {"provider": "builtin"},
+            "database": {"secretRef": {"name": "database"}},
+            "storage": {"endpoint": "storage:9000", "secretRef": {"name": "storage"}},
+            **spec,
+        },
+    }
