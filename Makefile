@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help quickstart up down test check fmt bench lock clean FORCE
+.PHONY: help quickstart up down test check fmt generate bench lock clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,6 +37,10 @@ check: $(READY) ## Lint, format, types, import contracts, lock file, generated f
 fmt: $(READY) ## Put the code in order: ruff's safe fixes, then its formatter
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
+
+generate: $(READY) ## Write what is made from the code: page of settings, custom resources and their page
+	@$(BIN)/python tools/settings_page.py
+	@$(BIN)/python tools/generate_crds.py
 
 bench: $(READY) ## Measure and compare with the targets; ONLY="Q1 V1" picks
 	@$(BIN)/python -m bench $(ONLY)

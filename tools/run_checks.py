@@ -38,6 +38,7 @@ CHECKS = (
     Check("white space, conflict marks", ("git", "diff", "--check", EMPTY_TREE, "--", ".")),
     Check("lock file", tool("python", "tools/lock_dependencies.py", "--check")),
     Check("page of settings", tool("python", "tools/settings_page.py", "--check")),
+    Check("custom resources", tool("python", "tools/generate_crds.py", "--check")),
     Check("links between documents", tool("python", "tools/check_links.py")),
 )
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docgrid_core.durations import format_duration
@@ -77,8 +78,8 @@ def find_pairs(section: type[Section]) -> Iterator[tuple[str, str]]:
         yield smaller, f"{_WORDS[kind]} `{prefix}{larger.upper()}`"
 
 
-def find_descriptions(section: type[Section]) -> Iterator[tuple[str, str]]:
-    """Yield each setting and the string that stands below it; pydantic would read them at every import."""
+def find_descriptions(section: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield each field of a model and the string that stands below it; pydantic would read them at every import."""
     (definition,) = ast.parse(inspect.getsource(section)).body
     for field, below in itertools.pairwise(definition.body if isinstance(definition, ast.ClassDef) else []):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):

@@ -1,0 +1,1 @@
+"""The operator's own kinds of Kubernetes objects, a package for each version of their API."""
