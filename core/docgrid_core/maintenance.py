@@ -1,7 +1,7 @@
 """Maintenance: what keeps the queue moving when workers end, retries come due and rows grow old.
 
-Hosted by the local stack's supervisor, by `docgrid maintain`, by every worker as a slow safety net, and later by
-the operator. Any number may run at once: the database serializes them. Each service has `run_once`; whoever
+Hosted by the operator, by the local stack's supervisor, by `docgrid maintain`, and by every worker as a slow
+safety net. Any number may run at once: the database serializes them. Each service has `run_once`; whoever
 hosts it decides when.
 """
 
@@ -21,6 +21,7 @@ from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import MaintenanceSettings
 from docgrid_core.store import claim, prune, recovery, workers
 from docgrid_core.store.recovery import RecoveryReport
+from docgrid_core.store.workers import OverdueWorker
 
 log = structlog.get_logger(__name__)
 
@@ -54,9 +55,9 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """What one tick did."""
+    """What one tick did; `ended` are the workers whose heartbeat was overdue."""
 
-    ended: int
+    ended: tuple[OverdueWorker, ...]
     recovered: RecoveryReport
     promoted: int
 
@@ -91,7 +92,7 @@ class Maintenance:
                 retried=recovered.retried,
                 failed=recovered.failed,
             )
-        return TickReport(len(ended), recovered, promoted)
+        return TickReport(tuple(ended), recovered, promoted)
 
 
 class Retention:

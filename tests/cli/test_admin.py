@@ -83,6 +83,7 @@ def test_one_tick_recovers_what_an_ended_worker_left(cli: Cli, db: Database) -> 
     workers.mark_pod_ended(db, pod_uid="gone", reason=StopReason.ERROR)
     answer = cli.run("maintain", "--once", "-o", "json")
     assert (answer.code, answer.json["recovered"]["retried"]) == (0, 1)
+    assert answer.json["recovered"]["pools"][0]["reason"] == "Error"
     assert tables.job(db, execution.document.job_id).status == JobStatus.PENDING
     assert "jobs retried             0" in cli("maintain", "--once").out
 

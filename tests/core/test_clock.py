@@ -117,7 +117,8 @@ def test_expiry_and_death_are_judged_by_the_servers_clock(
         with pytest.raises(WorkerFenced):
             factories.claim_one(skewed, run.worker)
         now = workers.read_clock(skewed)
-        assert workers.mark_overdue(skewed, watched_since=now - timedelta(hours=1)) == [run.worker.id]
+        (marked,) = workers.mark_overdue(skewed, watched_since=now - timedelta(hours=1))
+        assert marked.id == run.worker.id
         assert maintenance.recover(skewed, limit=10, policy=POLICY).retried == 1
         tables.change(
             skewed, "UPDATE embedding_jobs SET next_retry_at = clock_timestamp() - interval '1 second'"

@@ -27,7 +27,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 A_MOMENT = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-NOTHING = TickReport(0, RecoveryReport(), 0)
+NOTHING = TickReport((), RecoveryReport(), 0)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,12 @@ def test_a_tick_ends_overdue_workers_takes_their_jobs_back_and_promotes(db: Data
     maintenance = maintenance_of(db, watching_for(db, HOUR))
 
     with capture_logs() as logs:
-        assert maintenance.run_once() == TickReport(1, RecoveryReport(retried=1), 1)
+        report = maintenance.run_once()
+        assert ([worker.id for worker in report.ended], report.recovered, report.promoted) == (
+            [run.worker.id],
+            RecoveryReport(retried=1),
+            1,
+        )
         assert maintenance.run_once() == NOTHING
 
     assert tables.worker(db, run.worker.id).stop_reason == "HeartbeatOverdue"
@@ -140,7 +145,7 @@ def test_any_number_of_hosts_may_tick_at_once(db: Database, database_settings: D
         outcomes = races.together([host.run_once for host in hosts])
         assert races.faults(outcomes) == []
         hosts[0].run_once()
-    assert sum(outcome.ended for outcome in outcomes if isinstance(outcome, TickReport)) == 6
+    assert sum(len(outcome.ended) for outcome in outcomes if isinstance(outcome, TickReport)) == 6
     for run in runs:
         assert tables.job(db, run.claim.job_id).retry_count == 1
 

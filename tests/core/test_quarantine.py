@@ -13,7 +13,7 @@ from docgrid_core.errors import Busy, DocGridError, InternalError
 from docgrid_core.jobs import JobId
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import DatabaseSettings
-from docgrid_core.store import claim, recovery, release
+from docgrid_core.store import claim, decisions, recovery, release
 from docgrid_core.store.recovery import RecoveryReport
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import LEASE, Stage
@@ -88,7 +88,7 @@ def test_a_job_whose_rows_disagree_is_put_in_quarantine(db: Database, damage: st
 
     job = tables.job(db, run.claim.job_id)
     assert (job.status, job.error_code) == ("FAILED", "INDEXING_STATE_INCONSISTENT")
-    assert job.error_message == recovery.QUARANTINED_MESSAGE
+    assert job.error_message == decisions.QUARANTINED_MESSAGE
     (attempt,) = tables.attempts(db, run.claim.job_id)
     assert (attempt.status, attempt.failure_type) == ("FAILED", "INDEXING_STATE_INCONSISTENT")
     # A version that is not final fails with it, so that the document is not blocked; a final one stays.

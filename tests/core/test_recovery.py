@@ -10,7 +10,7 @@ from docgrid_core.jobs import PLANNED_ENDS, FailureType, StopReason
 from docgrid_core.retry import RELEASES_BEFORE_CRASH, RetryPolicy
 from docgrid_core.settings import DatabaseSettings
 from docgrid_core.store import claim, complete, control, fail, recovery, release, workers
-from docgrid_core.store.recovery import RecoveryReport
+from docgrid_core.store.recovery import PoolRecovery, RecoveryReport
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import Execution, Stage
 from support import races, tables
@@ -103,7 +103,9 @@ def test_a_workers_end_counts_before_its_expired_lease(db: Database) -> None:
     run = run_in_pod(db)
     end(db, StopReason.EVICTED)
     tables.expire_lease(db, run.claim.job_id)
-    assert recover(db) == RecoveryReport(released=1)
+    report = recover(db)
+    assert report is not None
+    assert report.pools == (PoolRecovery(None, "Evicted", released=1),)
 
 
 def test_jobs_of_live_workers_with_live_leases_are_left_alone(db: Database) -> None:
@@ -192,6 +194,38 @@ def test_a_crash_of_a_newer_version_never_hides_the_searchable_one(db: Database)
     assert tables.document(db, run.claim.job_id).status == "INDEXED"
     assert tables.vectors(db, run.claim.job_id) == {"STALE": 3}
     assert tables.value(db, "SELECT count(*) FROM embeddings WHERE status = 'ACTIVE'") == 3
+
+
+def run_in_pool(db: Database, pool: str, *, reason: StopReason | None) -> None:
+    """Start an execution by a worker of a pool that then ends so; None: its lease runs out."""
+    run = factories.run(db, worker=factories.register_worker(db, pool_uid=pool))
+    if reason is None:
+        tables.expire_lease(db, run.claim.job_id)
+    else:
+        workers.mark_ended(db, run.worker.id, reason)
+
+
+def test_a_report_tells_for_each_pool_and_reason_how_many_jobs_were_taken_back(db: Database) -> None:
+    run_in_pool(db, "one", reason=StopReason.ERROR)
+    tables.change(db, "UPDATE embedding_jobs SET retry_count = max_retry_count")
+    for reason in (StopReason.ERROR, StopReason.EVICTED, StopReason.EVICTED):
+        run_in_pool(db, "one", reason=reason)
+    run_in_pool(db, "two", reason=StopReason.ERROR)
+    for _ in range(2):
+        run_in_pool(db, "", reason=None)
+
+    reports = [report for _ in range(4) if (report := recover(db, limit=3)) is not None]
+
+    total = sum(reports, NOTHING)
+    assert [report.settled for report in reports] == [5, 2, 0, 0]
+    assert total == RecoveryReport(released=2, retried=4, failed=1)
+    assert set(total.pools) == {
+        PoolRecovery("one", "Error", retried=1, failed=1),
+        PoolRecovery("one", "Evicted", released=2),
+        PoolRecovery("two", "Error", retried=1),
+        PoolRecovery(None, "LeaseExpired", retried=2),
+    }
+    assert len(total.pools) == 4, "one line for each"
 
 
 def evict(db: Database, run: Execution) -> tuple[RecoveryReport | None, Execution]:

@@ -2,7 +2,7 @@
 
 import uuid
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -23,7 +23,11 @@ AN_HOUR = timedelta(hours=1)
 
 def watched_long(db: Database) -> list[WorkerId]:
     """Mark the overdue as a process would that has watched for an hour."""
-    return workers.mark_overdue(db, watched_since=workers.read_clock(db) - AN_HOUR)
+    return overdue(db, workers.read_clock(db) - AN_HOUR)
+
+
+def overdue(db: Database, watched_since: datetime) -> list[WorkerId]:
+    return [worker.id for worker in workers.mark_overdue(db, watched_since=watched_since)]
 
 
 def status(db: Database, worker: RegisteredWorker) -> tuple[str, str | None]:
@@ -203,6 +207,20 @@ def test_an_overdue_worker_is_dead_by_its_own_threshold(db: Database) -> None:
     assert [status(db, worker)[0] for worker in (patient, lively)] == ["ACTIVE", "ACTIVE"]
 
 
+def test_who_marks_a_worker_overdue_learns_which_it_was(db: Database) -> None:
+    identity = replace(factories.identity(pool_uid="pool"), namespace="ns", pod_name="pod")
+    pooled, local = workers.register(db, identity), factories.register_worker(db)
+    for worker in (pooled, local):
+        tables.silence(db, worker.id)
+
+    marked = workers.mark_overdue(db, watched_since=workers.read_clock(db) - AN_HOUR)
+
+    assert sorted(marked, key=lambda worker: worker.id) == [
+        workers.OverdueWorker(pooled.id, "worker", "ns", "pod", "pool"),
+        workers.OverdueWorker(local.id, "worker", "", "", None),
+    ]
+
+
 def test_a_worker_that_never_beat_is_overdue_by_its_start(db: Database) -> None:
     worker = factories.register_worker(db)
     tables.change(
@@ -216,10 +234,8 @@ def test_nobody_is_overdue_for_an_observer_that_has_not_watched_for_a_whole_thre
     worker = factories.register_worker(db)
     tables.silence(db, worker.id)
 
-    assert workers.mark_overdue(db, watched_since=workers.read_clock(db) - timedelta(seconds=29)) == []
-    assert workers.mark_overdue(db, watched_since=workers.read_clock(db) - timedelta(seconds=31)) == [
-        worker.id
-    ]
+    assert overdue(db, workers.read_clock(db) - timedelta(seconds=29)) == []
+    assert overdue(db, workers.read_clock(db) - timedelta(seconds=31)) == [worker.id]
 
 
 def test_a_heartbeat_that_arrives_while_the_overdue_are_marked_saves_its_worker(

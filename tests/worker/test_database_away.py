@@ -86,7 +86,7 @@ def tick_until_watched(site: Site) -> None:
     def watched() -> bool:
         with contextlib.suppress(DatabaseUnavailable):
             report = site.tick()
-            assert (report.ended, report.recovered.settled) == (0, 0)
+            assert (report.ended, report.recovered.settled) == ((), 0)
             now = tables.value(site.db, "SELECT clock_timestamp()")
             began.append(now)
             return bool(now - began[0] > timedelta(seconds=2 * DEAD_THRESHOLD))
@@ -298,5 +298,5 @@ def test_without_a_database_a_worker_that_is_told_to_end_does_so_within_seconds(
     assert worker.wait(20) == 0
     come_back(site, server)
     site.tick()
-    wait_until(lambda: site.tick().ended == 1)
+    wait_until(lambda: len(site.tick().ended) == 1)
     assert site.status(job_id) == "PENDING"

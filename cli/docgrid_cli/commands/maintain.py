@@ -53,7 +53,7 @@ def _show(report: TickReport, output: Format) -> None:
     show_facts(
         "one tick of maintenance",
         {
-            "workers found dead": str(report.ended),
+            "workers found dead": str(len(report.ended)),
             "jobs released": str(report.recovered.released),
             "jobs retried": str(report.recovered.retried),
             "jobs failed": str(report.recovered.failed),

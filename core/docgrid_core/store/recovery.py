@@ -1,34 +1,20 @@
 """Recovery: taking back the jobs of workers that ended, and of leases that ran out.
 
 Any number of processes may run it: one holds the advisory lock of a batch, the others idle. A batch is locked by
-one statement, read by the next, decided in Python (`decide`, pure) and written by one statement for each kind
+one statement, read by the next, decided in Python (`decisions`, pure) and written by one statement for each kind
 of outcome.
 """
 
-import random
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from sqlalchemy import text
 
 from docgrid_core.database import Transaction, transactional
-from docgrid_core.jobs import (
-    VERSION_IN_FLIGHT,
-    EventType,
-    FailureType,
-    JobId,
-    StopReason,
-    VersionStatus,
-)
-from docgrid_core.retry import (
-    RELEASES_BEFORE_CRASH,
-    RetryPolicy,
-    crash_failure,
-    is_retried,
-    stage_failure_event,
-)
-from docgrid_core.store.transitions import Failure, Release, fail_jobs, release_jobs, retry_jobs
+from docgrid_core.jobs import JobId, StopReason, VersionStatus
+from docgrid_core.retry import RetryPolicy
+from docgrid_core.store.decisions import Decision, Facts, Retry, Terminal, decide, quarantine
+from docgrid_core.store.transitions import Release, fail_jobs, release_jobs, retry_jobs
 
 # An arbitrary constant that names the lock of recovery in pg_locks.
 _LOCK = 0x72656376
@@ -89,7 +75,7 @@ READ_FACTS = text(
     WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
     SELECT j.id, j.retry_count, j.max_retry_count, j.lock_expires_at <= clock.now AS expired,
            CASE WHEN w.status IN ('STOPPED', 'DEAD') THEN w.stop_reason END AS stop_reason,
-           v.status AS version_status, d.deleted_at IS NOT NULL AS deleted,
+           nullif(w.indexing_worker_uid, '') AS pool, v.status AS version_status, d.deleted_at IS NOT NULL AS deleted,
            a.started, a.foreign_started, a.crashes, a.releases_in_a_row, clock.now
     FROM embedding_jobs j
     JOIN worker_nodes w ON w.id = j.locked_by_worker_id
@@ -114,61 +100,30 @@ READ_FACTS = text(
     """
 )
 
-RECOVERED_MESSAGE = {
-    FailureType.WORKER_LEASE_EXPIRED: "the lease of the worker ran out",
-    FailureType.WORKER_OOM_KILLED: "the worker was killed for using too much memory",
-    FailureType.WORKER_CRASHED: "the worker ended while it ran the job",
-}
-QUARANTINED_MESSAGE = "the job's rows disagree, it can not be recovered: ingest the document again"
-
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What recovery knows of one locked candidate. `stop_reason` is None while its worker lives."""
+class PoolRecovery:
+    """The jobs taken back from the workers of one pool for one reason.
 
-    job_id: JobId
-    retry_count: int
-    max_retry_count: int
-    expired: bool
-    stop_reason: StopReason | None
-    version_status: VersionStatus
-    deleted: bool
-    started: int
-    foreign_started: int
-    crashes: int
-    releases_in_a_row: int
-    now: datetime
+    `pool` is the IndexingWorker's uid, None for workers outside any; `reason` the stop reason of the workers, or
+    `LeaseExpired`. Jobs whose rows disagree count as failed.
+    """
 
-    @property
-    def needs_recovery(self) -> bool:
-        """Tell whether its worker has ended or its lease run out."""
-        return self.stop_reason is not None or self.expired
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """A failure that costs a retry and runs again."""
-
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """A failure that ends the job."""
-
-    failure: Failure
-
-
-Decision = Release | Retry | Terminal
+    pool: str | None
+    reason: str
+    released: int = 0
+    retried: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What one batch did; `candidates` are the jobs that it settled."""
+    """How many jobs left PROCESSING, and how: in all, which is what reports are compared by, and by pool."""
 
     released: int = 0
     retried: int = 0
     failed: int = 0
+    pools: tuple[PoolRecovery, ...] = field(default=(), compare=False)
 
     @property
     def settled(self) -> int:
@@ -177,55 +132,11 @@ class RecoveryReport:
 
     def __add__(self, other: "RecoveryReport") -> "RecoveryReport":
         return RecoveryReport(
-            self.released + other.released, self.retried + other.retried, self.failed + other.failed
+            self.released + other.released,
+            self.retried + other.retried,
+            self.failed + other.failed,
+            pools=_merge(self.pools + other.pools),
         )
-
-
-def decide(
-    facts: Facts, *, policy: RetryPolicy, chance: Callable[[], float] = random.random
-) -> Decision | None:
-    """Return what becomes of a candidate; None: it needs no recovery (any more). Pure but for `chance`."""
-    if not facts.needs_recovery:
-        return None
-    if facts.version_status not in VERSION_IN_FLIGHT or facts.deleted or facts.foreign_started:
-        return Terminal(quarantine(facts))
-    reason = "LeaseExpired" if facts.stop_reason is None else facts.stop_reason.value
-    if facts.started == 0:
-        return Release(facts.job_id, reason, by_recovery=True)
-    failure_type = crash_failure(facts.stop_reason)
-    if failure_type is None:
-        if facts.releases_in_a_row + 1 < RELEASES_BEFORE_CRASH:
-            return Release(facts.job_id, reason, by_recovery=True)
-        failure_type = FailureType.WORKER_CRASHED
-    return _crash(facts, failure_type, policy=policy, chance=chance)
-
-
-def quarantine(facts: Facts) -> Failure:
-    """Return the failure that ends a job whose own rows disagree."""
-    return Failure(
-        facts.job_id,
-        FailureType.INDEXING_STATE_INCONSISTENT,
-        FailureType.INDEXING_STATE_INCONSISTENT,
-        QUARANTINED_MESSAGE,
-        stage_failure_event(facts.version_status),
-    )
-
-
-def _crash(
-    facts: Facts, failure_type: FailureType, *, policy: RetryPolicy, chance: Callable[[], float]
-) -> Decision:
-    retried = is_retried(failure_type, retry_count=facts.retry_count, max_retry_count=facts.max_retry_count)
-    # The first crash of a job is most often its worker's fault: it is ready at once.
-    delay = policy.delay(facts.retry_count, chance=chance()) if facts.crashes else timedelta(0)
-    failure = Failure(
-        facts.job_id,
-        failure_type,
-        failure_type,
-        RECOVERED_MESSAGE[failure_type],
-        EventType.LEASE_EXPIRED,
-        facts.now + delay if retried and delay else None,
-    )
-    return Retry(failure) if retried else Terminal(failure)
 
 
 @transactional
@@ -263,26 +174,59 @@ def quarantine_one(tx: Transaction, job_id: JobId) -> RecoveryReport:
     One that was recovered after all, since it failed to be, is left alone: a worker may run it again by now.
     """
     tx.execute(LOCK_ONE, job_id=job_id)
-    facts = [fact for fact in _read_facts(tx, [job_id]) if fact.needs_recovery]
-    if facts:
-        fail_jobs(tx, [quarantine(fact) for fact in facts], now=facts[0].now)
-    return RecoveryReport(failed=len(facts))
+    decided = {fact: Terminal(quarantine(fact)) for fact in _read_facts(tx, [job_id]) if fact.needs_recovery}
+    return _write(tx, decided)
 
 
 def _settle(tx: Transaction, job_ids: list[JobId], *, policy: RetryPolicy) -> RecoveryReport:
     if not job_ids:
         return RecoveryReport()
     facts = _read_facts(tx, job_ids)
-    decisions = [decision for fact in facts if (decision := decide(fact, policy=policy)) is not None]
-    releases = [decision for decision in decisions if isinstance(decision, Release)]
+    decided = {fact: decision for fact in facts if (decision := decide(fact, policy=policy)) is not None}
+    return _write(tx, decided)
+
+
+def _write(tx: Transaction, decided: Mapping[Facts, Decision]) -> RecoveryReport:
+    if not decided:
+        return RecoveryReport()
+    now = next(iter(decided)).now
+    decisions = decided.values()
+    release_jobs(tx, [decision for decision in decisions if isinstance(decision, Release)], now=now)
     retries = [decision.failure for decision in decisions if isinstance(decision, Retry)]
-    failures = [decision.failure for decision in decisions if isinstance(decision, Terminal)]
-    if facts:
-        now = facts[0].now
-        release_jobs(tx, releases, now=now)
-        retry_jobs(tx, retries, now=now, urgent=True)
-        fail_jobs(tx, failures, now=now)
-    return RecoveryReport(len(releases), len(retries), len(failures))
+    retry_jobs(tx, retries, now=now, urgent=True)
+    fail_jobs(tx, [decision.failure for decision in decisions if isinstance(decision, Terminal)], now=now)
+    return _report([_count(fact, decision) for fact, decision in decided.items()])
+
+
+def _count(fact: Facts, decision: Decision) -> PoolRecovery:
+    return PoolRecovery(
+        fact.pool,
+        fact.reason,
+        released=int(isinstance(decision, Release)),
+        retried=int(isinstance(decision, Retry)),
+        failed=int(isinstance(decision, Terminal)),
+    )
+
+
+def _report(parts: Iterable[PoolRecovery]) -> RecoveryReport:
+    pools = _merge(parts)
+    return RecoveryReport(
+        sum(pool.released for pool in pools),
+        sum(pool.retried for pool in pools),
+        sum(pool.failed for pool in pools),
+        pools,
+    )
+
+
+def _merge(parts: Iterable[PoolRecovery]) -> tuple[PoolRecovery, ...]:
+    """Return one line for each pool and reason."""
+    sums: dict[tuple[str | None, str], list[int]] = {}
+    for part in parts:
+        line = sums.setdefault((part.pool, part.reason), [0, 0, 0])
+        line[0] += part.released
+        line[1] += part.retried
+        line[2] += part.failed
+    return tuple(PoolRecovery(*group, *line) for group, line in sums.items())
 
 
 def _read_facts(tx: Transaction, job_ids: list[JobId]) -> list[Facts]:
@@ -303,6 +247,7 @@ def _read_facts(tx: Transaction, job_ids: list[JobId]) -> list[Facts]:
             crashes=row.crashes,
             releases_in_a_row=row.releases_in_a_row,
             now=row.now,
+            pool=row.pool,
         )
         for row in tx.execute(READ_FACTS, job_ids=job_ids)
     ]

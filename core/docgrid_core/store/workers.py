@@ -108,7 +108,7 @@ MARK_OVERDUE = text(
     WHERE w.status IN ('ACTIVE', 'IDLE')
       AND coalesce(w.last_heartbeat_at, w.started_at) <= clock.now - w.dead_threshold
       AND CAST(:watched_since AS timestamptz) <= clock.now - w.dead_threshold
-    RETURNING w.id
+    RETURNING w.id, w.worker_name, w.namespace, w.pod_name, nullif(w.indexing_worker_uid, '')
     """
 )
 
@@ -172,6 +172,17 @@ class LiveWorker:
     indexing_worker: str
     indexing_worker_uid: str
     started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueWorker:
+    """A worker that was marked DEAD for its silence; `pool` is its IndexingWorker's uid, if it has one."""
+
+    id: WorkerId
+    name: str
+    namespace: str
+    pod_name: str
+    pool: str | None
 
 
 @transactional
@@ -247,13 +258,13 @@ def live_workers(db: Database, pools: Sequence[str]) -> tuple[datetime, list[Liv
     return rows[0].now, [LiveWorker(*row[1:]) for row in rows if row.id is not None]
 
 
-def mark_overdue(db: Database, *, watched_since: datetime) -> list[WorkerId]:
-    """Mark workers whose heartbeat is overdue DEAD.
+def mark_overdue(db: Database, *, watched_since: datetime) -> list[OverdueWorker]:
+    """Mark workers whose heartbeat is overdue DEAD, and return them.
 
     `watched_since` is since when the caller has reached the database without a gap: a worker is judged only
     when that covers its whole dead-threshold, so that an outage of the database kills no fleet.
     """
-    return [WorkerId(row[0]) for row in db.run_statement(MARK_OVERDUE, {"watched_since": watched_since})]
+    return [OverdueWorker(*row) for row in db.run_statement(MARK_OVERDUE, {"watched_since": watched_since})]
 
 
 def read_clock(db: Database) -> datetime:
