@@ -1,4 +1,4 @@
-"""Fixtures of the operator's tests: a release with a namespace and a database of its own on the shared control plane."""
+"""Fixtures of the operator's tests: a release with a namespace and a database of its own on the control plane."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
+from docgrid_cli.local.ports import free_ports
 from docgrid_core.database import Database
 from docgrid_core.settings import DatabaseSettings
 from support.cluster.audit import Write
@@ -18,6 +20,7 @@ from support.cluster.kubectl import Kubectl
 from support.layers import TESTS
 from support.logged_process import LoggedProcess
 from support.races import wait_until
+from support.worker_process import get
 
 MANIFESTS = TESTS.parent / "manifests"
 SERVICE_ACCOUNT = "docgrid-operator"
@@ -28,12 +31,33 @@ FAST = {
     "DOCGRID_OPERATOR_VIEWS_INTERVAL": "1s",
     "DOCGRID_OPERATOR_LIVENESS_INTERVAL": "2s",
     "DOCGRID_OPERATOR_HEALTH_HOST": "127.0.0.1",
-    "DOCGRID_OPERATOR_HEALTH_PORT": "0",
     "DOCGRID_MAINTENANCE_INTERVAL": "500ms",
     "DOCGRID_DATABASE_CONNECT_TIMEOUT": "2s",
 }
 
 Object = dict[str, Any]
+
+
+class OperatorProcess(LoggedProcess):
+    """One running operator."""
+
+    def __init__(self, environment: Mapping[str, str], *, port: int, log: Path) -> None:
+        super().__init__("docgrid_operator", environment, log=log)
+        self.port = port
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the value of a metric, 0 if it is not there; its labels have to be all of the metric's."""
+        _status, body = get(self.port, "/metrics")
+        for family in text_string_to_metric_families(body):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return float(sample.value)
+        return 0.0
+
+    def wait_for_rounds(self, loop: str, count: int = 2) -> None:
+        """Wait until a loop has run `count` more rounds: one that is under way may have begun too early."""
+        target = self.metric("docgrid_operator_loop_seconds_count", loop=loop) + count
+        wait_until(lambda: self.metric("docgrid_operator_loop_seconds_count", loop=loop) >= target)
 
 
 class OperatorSite:
@@ -47,7 +71,7 @@ class OperatorSite:
         self.database = database
         self.db = Database(database, application_name="docgrid-tests")
         self.kubectl = Kubectl(control_plane.binaries.kubectl, control_plane.kubeconfig, namespace=namespace)
-        self.operators: list[LoggedProcess] = []
+        self.operators: list[OperatorProcess] = []
         self._folder = folder
         self._numbers = itertools.count(1)
         self.kubectl("apply", "-f", str(MANIFESTS / "rbac.yaml"))
@@ -63,10 +87,12 @@ class OperatorSite:
         """The operator's name in the audit log."""
         return f"system:serviceaccount:{self.namespace}:{SERVICE_ACCOUNT}"
 
-    def start(self, **overrides: str) -> LoggedProcess:
+    def start(self, **overrides: str) -> OperatorProcess:
         """Start an operator; `overrides` are the keys' ends, such as `operator_views_limit="5"`."""
+        port = free_ports(count=1)
         environment = {
             **FAST,
+            "DOCGRID_OPERATOR_HEALTH_PORT": str(port),
             "KUBECONFIG": str(self.control_plane.kubeconfig_for(SERVICE_ACCOUNT, self.namespace)),
             "DOCGRID_DATABASE_URL": self.database.url.get_secret_value(),
             "DOCGRID_OPERATOR_NAMESPACE": self.namespace,
@@ -74,11 +100,11 @@ class OperatorSite:
             **{f"DOCGRID_{key.upper()}": value for key, value in overrides.items()},
         }
         log = self._folder / f"operator-{next(self._numbers)}.log"
-        operator = LoggedProcess("docgrid_operator", environment, log=log)
+        operator = OperatorProcess(environment, port=port, log=log)
         self.operators.append(operator)
         return operator
 
-    def start_ready(self, **overrides: str) -> LoggedProcess:
+    def start_ready(self, **overrides: str) -> OperatorProcess:
         """Start an operator and wait until it watches and reconciles."""
         operator = self.start(**overrides)
         operator.wait_for_line("the operator works")
