@@ -72,6 +72,8 @@ class OperatorSite:
         self.db = Database(database, application_name="docgrid-tests")
         self.kubectl = Kubectl(control_plane.binaries.kubectl, control_plane.kubeconfig, namespace=namespace)
         self.operators: list[OperatorProcess] = []
+        self.server = control_plane.server
+        """Where operators reach the apiserver: a test may put a proxy in between."""
         self._folder = folder
         self._numbers = itertools.count(1)
         self.kubectl("apply", "-f", str(MANIFESTS / "rbac.yaml"))
@@ -93,7 +95,8 @@ class OperatorSite:
         environment = {
             **FAST,
             "DOCGRID_OPERATOR_HEALTH_PORT": str(port),
-            "KUBECONFIG": str(self.control_plane.kubeconfig_for(SERVICE_ACCOUNT, self.namespace)),
+            "TMPDIR": str(self._folder),  # the client's copies of certificates, if it is killed
+            "KUBECONFIG": str(self._write_kubeconfig()),
             "DOCGRID_DATABASE_URL": self.database.url.get_secret_value(),
             "DOCGRID_OPERATOR_NAMESPACE": self.namespace,
             "DOCGRID_OPERATOR_WORKER_IMAGE": "docgrid:test",
@@ -103,6 +106,12 @@ class OperatorSite:
         operator = OperatorProcess(environment, port=port, log=log)
         self.operators.append(operator)
         return operator
+
+    def _write_kubeconfig(self) -> Path:
+        direct = self.control_plane.kubeconfig_for(SERVICE_ACCOUNT, self.namespace)
+        path = self._folder / "operator.kubeconfig"
+        path.write_text(direct.read_text().replace(self.control_plane.server, self.server))
+        return path
 
     def start_ready(self, **overrides: str) -> OperatorProcess:
         """Start an operator and wait until it watches and reconciles."""
