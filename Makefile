@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help quickstart up down test check fmt generate bench lock clean FORCE
+.PHONY: help quickstart up down cluster-up cluster-down test check fmt generate bench lock clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +17,7 @@ endif
 
 help: ## Show this list
 	@echo "DocGrid: make TARGET"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14 | sed 's/^/  /'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 16 | sed 's/^/  /'
 
 quickstart: $(READY) ## Index sample documents on a local stack, kill a worker on the way, search, stop
 	@$(BIN)/docgrid quickstart
@@ -27,6 +27,12 @@ up: $(READY) ## Start the local stack and leave it running
 
 down: $(READY) ## Stop the local stack; its data is kept
 	@$(BIN)/docgrid down
+
+cluster-up: $(READY) ## Start a Kubernetes control plane and a node that runs pods as processes of this machine
+	@PYTHONPATH=tests $(BIN)/python -m support.cluster up
+
+cluster-down: $(READY) ## Stop that control plane and all that runs on it; nothing of it is kept
+	@PYTHONPATH=tests $(BIN)/python -m support.cluster down
 
 test: $(READY) ## Run every test this machine can run; LAYERS="unit core" picks, ARGS="-k lease" goes to pytest
 	@$(BIN)/coverage run -m pytest $(addprefix tests/,$(LAYERS)) $(ARGS)

@@ -100,6 +100,7 @@ def test_a_container_sees_what_its_environment_refers_to(
     script = "echo $NAME $NODE $ROLE $WHOLE $1; sleep 1000"
     source = [{"configMapRef": {"name": "settings"}}]
     kubectl.apply(pod(command=["sh", "-c", script, "sh"], args=["$(COLOR)"], env=env, envFrom=source))
+    wait_for_pid(node, namespace)
     told = f"it {node.name} worker red/it/$(NAME)/$(NONE) red\n"
     wait_until(lambda: node.log_of("it", namespace) == told)
     assert expand("$$", {}) == "$"

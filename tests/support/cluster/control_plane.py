@@ -11,7 +11,7 @@ import secrets
 import signal
 import threading
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +38,18 @@ _EVERYTHING = "system:masters"
 class ControlPlane:
     """One control plane: `start` once, `stop` once; between them its apiserver may be taken away and back."""
 
-    def __init__(self, binaries: Binaries, folder: Path, *, pace: Pace | None = None) -> None:
-        """Make keys, tokens and settings in `folder`, which has to exist; nothing runs yet."""
+    def __init__(
+        self,
+        binaries: Binaries,
+        folder: Path,
+        *,
+        pace: Pace | None = None,
+        mark: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make keys, tokens and settings in `folder`, which has to exist; nothing runs yet.
+
+        `mark` are variables for every process.
+        """
         self.folder = folder
         self.binaries = binaries
         self._first_port = free_ports(count=_PORTS)
@@ -47,6 +57,8 @@ class ControlPlane:
         self._files = self._make_files()
         self.audit = AuditLog(self._files.audit_log)
         self._servers = self._build_servers(pace or Pace())
+        for part in self._servers.all:
+            part.mark = mark or {}
         self.kubeconfig = self._write_kubeconfig("admin", self._tokens[ADMIN])
         self.api = Api.of_kubeconfig(self.kubeconfig)
 

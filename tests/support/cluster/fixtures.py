@@ -5,6 +5,7 @@ minutes, more than a test may. Where they can not be had, the tests that need th
 """
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from support.cluster.errors import ApiError, ClusterUnavailable
 from support.cluster.kubectl import Kubectl
 from support.cluster.stand_in_node import StandInNode
 from support.layers import TESTS
+from support.leaks import MARK
 from support.races import wait_until
 
 CRDS = TESTS.parent / "crds"
@@ -97,9 +99,10 @@ def node(control_plane: ControlPlane) -> Iterator[StandInNode]:
 def stand_in_node(plane: ControlPlane) -> Iterator[StandInNode]:
     """Yield one more node of a control plane, ready to take pods."""
     name = f"node-{uuid4().hex[:8]}"
+    mark = {key: os.environ[key] for key in (MARK,) if key in os.environ}  # of the leak check
     with (
         tempfile.TemporaryDirectory(prefix=f"{name}-") as folder,
-        StandInNode(plane.api_of(NODE), Path(folder), name=name) as made,
+        StandInNode(plane.api_of(NODE), Path(folder), name=name, mark=mark) as made,
     ):
         wait_until(lambda: "taints" not in plane.api.get(f"/api/v1/nodes/{name}")["spec"])
         yield made

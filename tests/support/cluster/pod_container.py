@@ -18,7 +18,6 @@ from docgrid_cli.local.process import ChildProcess, Launch
 from support.cluster.api import Object
 from support.cluster.pod_environment import ConfigError, Resolve, command_line
 from support.cluster.pod_probes import Probe
-from support.leaks import MARK
 
 _START_ERROR = 128
 _CONFIG_RETRY = 0.5  # seconds; the kubelet looks every ten or so
@@ -33,6 +32,8 @@ class Place:
     address: str
     folder: Path
     restart_policy: str
+    mark: Mapping[str, str]
+    """variables of every process, by which those of a killed run are found"""
     backoff: float
     """seconds before the second restart; the first comes at once, each later one after twice the time"""
 
@@ -146,11 +147,10 @@ class Container:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.defpath])
         program = shutil.which(command[0], path=path) or command[0]
         own = {"PATH": path, "HOME": str(self._place.folder), "TMPDIR": str(self._place.folder)}
-        mark = {MARK: os.environ[MARK]} if MARK in os.environ else {}
         address = dict.fromkeys(_HEALTH_HOSTS, self._place.address)
         launch = Launch(
             command=[program, *command[1:]],
-            environment={**own, **environment, **address, **mark},
+            environment={**own, **environment, **address, **self._place.mark},
             folder=self._place.folder,
             log=self.log,
         )

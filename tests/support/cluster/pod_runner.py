@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Protocol
 
 from support.cluster.api import STRATEGIC, Api, Object
@@ -39,10 +38,10 @@ class Kubelet(Protocol):
 class PodRunner:
     """One pod; the public methods may be called by any thread."""
 
-    def __init__(self, node: Kubelet, pod: Object, *, address: str, folder: Path, backoff: float) -> None:
-        """Take a pod's object, its address on loopback and an empty folder; `start` begins."""
+    def __init__(self, node: Kubelet, pod: Object, *, place: Place) -> None:
+        """Take a pod's object and where it runs; `start` begins."""
         self.uid: str = pod["metadata"]["uid"]
-        self.address = address
+        self.address = place.address
         self._node = node
         self._pod = pod
         self._gone = False
@@ -50,8 +49,7 @@ class PodRunner:
         self._started_at: str | None = None
         self._told: Object = {}
         self._wake = threading.Event()
-        place = Place(address, folder, pod["spec"]["restartPolicy"], backoff)
-        resolve = PodEnvironment(node.api, pod, address=address).of
+        resolve = PodEnvironment(node.api, pod, address=place.address).of
         self.containers = {
             spec["name"]: Container(spec, place, resolve=resolve, wake=self._wake.set)
             for spec in pod["spec"]["containers"]

@@ -10,13 +10,14 @@ import random
 import shutil
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from support.cluster.api import STRATEGIC, Api, Object, Watch
 from support.cluster.errors import ApiError
-from support.cluster.pod_container import Container, timestamp
+from support.cluster.pod_container import Container, Place, timestamp
 from support.cluster.pod_runner import PodRunner
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -29,11 +30,21 @@ _RELIST = 0.2  # seconds after a watch that broke
 class StandInNode:
     """One node; a context manager that ends with every pod on it."""
 
-    def __init__(self, api: Api, folder: Path, *, name: str = "stand-in", backoff: float = 1.0) -> None:
+    def __init__(
+        self,
+        api: Api,
+        folder: Path,
+        *,
+        name: str = "stand-in",
+        mark: Mapping[str, str] | None = None,
+        backoff: float = 1.0,
+    ) -> None:
         """Take a client of its own and a folder for its pods.
 
-        `backoff` is the wait before a container's second restart (seconds), doubled each time.
+        `mark` are variables for every process. `backoff` is the wait before a container's second restart (seconds),
+        doubled each time.
         """
+        self._mark = mark or {}
         self.api = api
         self.name = name
         self.is_away = False
@@ -205,8 +216,14 @@ class StandInNode:
     def _build(self, pod: Object) -> PodRunner:
         folder = self._folder / pod["metadata"]["uid"]
         folder.mkdir(parents=True)
-        address = f"{self._network}.{self._free.pop()}"
-        return PodRunner(self, pod, address=address, folder=folder, backoff=self._backoff)
+        place = Place(
+            address=f"{self._network}.{self._free.pop()}",
+            folder=folder,
+            restart_policy=pod["spec"]["restartPolicy"],
+            mark=self._mark,
+            backoff=self._backoff,
+        )
+        return PodRunner(self, pod, place=place)
 
     def _forget(self, runner: PodRunner) -> None:
         with self._changed:
@@ -234,6 +251,7 @@ class StandInNode:
             "capacity": _CAPACITY,
             "allocatable": _CAPACITY,
             "conditions": [condition],
+            "nodeInfo": {"kubeletVersion": "stand-in", "operatingSystem": "linux"},
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         }
         self.api.patch(f"/api/v1/nodes/{self.name}/status", {"status": status}, kind=STRATEGIC)
