@@ -49,7 +49,6 @@ class _Structural(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         written = super().model_schema(schema)
-        written.pop("title", None)
         model = schema["cls"]
         for name, text in find_descriptions(model):
             alias = to_camel(name)
@@ -59,9 +58,6 @@ class _Structural(GenerateJsonSchema):
         if issubclass(model, ApiModel) and model.rules:
             written["x-kubernetes-validations"] = [build_rule(model, rule) for rule in model.rules]
         return written
-
-    def field_title_should_be_set(self, _schema: Any) -> bool:
-        return False
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -78,12 +74,16 @@ class _Structural(GenerateJsonSchema):
 
 
 def _inline(schema: Any, definitions: Schema) -> Any:
-    """Put what a reference names in its place; what stands beside the reference wins."""
+    """Put what a reference names in its place, where what stands beside it wins; leave out titles."""
     if isinstance(schema, list):
         return [_inline(item, definitions) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    inlined = {name: _inline(value, definitions) for name, value in schema.items() if name != "$ref"}
+    inlined = {
+        name: _inline(value, definitions)
+        for name, value in schema.items()
+        if name != "$ref" and not (name == "title" and isinstance(value, str))
+    }
     if "$ref" not in schema:
         return inlined
     return {**_inline(definitions[schema["$ref"].rpartition("/")[2]], definitions), **inlined}

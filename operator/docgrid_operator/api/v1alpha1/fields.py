@@ -114,10 +114,17 @@ Text = Annotated[str, Field(min_length=1, max_length=255)]
 """A short text."""
 
 
+_PERCENTAGE = "^(100|[1-9]?[0-9])%$"
+_NUMBER_OR_PERCENTAGE = "must be a number, 0 or more, or a percentage such as 50%"
+
+
 def _number_or_percentage(value: Any) -> int | str:
-    if isinstance(value, int | str):
-        return value
-    raise ValueError("must be a number or a percentage")
+    match value:
+        case str() if re.search(_PERCENTAGE, value):
+            return value
+        case int() if not isinstance(value, bool) and 0 <= value <= MAX_INT32:
+            return value
+    raise ValueError(_NUMBER_OR_PERCENTAGE)
 
 
 NumberOrPercentage = Annotated[
@@ -128,8 +135,8 @@ NumberOrPercentage = Annotated[
             "x-kubernetes-int-or-string": True,
             "maxLength": 4,
             **_rule(
-                f"type(self) == string ? self.matches('^(100|[1-9]?[0-9])%$') : self >= 0 && self <= {MAX_INT32}",
-                "must be a number, 0 or more, or a percentage such as 50%",
+                f"type(self) == string ? self.matches('{_PERCENTAGE}') : self >= 0 && self <= {MAX_INT32}",
+                _NUMBER_OR_PERCENTAGE,
             ),
         }
     ),

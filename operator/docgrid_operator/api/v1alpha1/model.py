@@ -76,7 +76,7 @@ class ApiModel(BaseModel):
     """An object within an object of this API; unknown fields are let pass, the apiserver has seen to them."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, validate_default=False
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, strict=True
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
