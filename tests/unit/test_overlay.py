@@ -73,6 +73,11 @@ def test_a_volume_and_its_mount_are_added_beside_ours() -> None:
     assert [mount["mountPath"] for mount in container(merged)["volumeMounts"]] == ["/data", "/ca"]
 
 
+def test_a_volume_of_ours_is_replaced_whole_because_it_has_one_source() -> None:
+    disk = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    assert overlay_template(OURS, {"spec": {"volumes": [disk]}})["spec"]["volumes"] == [disk]
+
+
 def test_a_null_takes_a_field_away_and_other_lists_are_replaced() -> None:
     overlay = {"spec": {"serviceAccountName": None, "tolerations": [{"operator": "Exists"}]}}
     merged = overlay_template({**OURS, "spec": {**OURS["spec"], "tolerations": [{"key": "k"}]}}, overlay)

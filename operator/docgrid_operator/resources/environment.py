@@ -107,8 +107,9 @@ def _storage_variables(pool: IndexingWorker) -> list[Object]:
 
 
 def _variables(prefix: str, values: dict[str, Any]) -> list[Object]:
+    """Return variables with these values, none for what is not set; `$$` keeps the kubelet from expanding them."""
     return [
-        {"name": f"{prefix}_{name}", "value": text}
+        {"name": f"{prefix}_{name}", "value": text.replace("$", "$$")}
         for name, value in values.items()
         if (text := _text(value))
     ]

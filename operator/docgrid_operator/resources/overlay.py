@@ -23,12 +23,16 @@ _MERGE_KEYS = {
     "topologySpreadConstraints": "topologyKey",
 }
 
+_ONE_OF = frozenset({"env", "volumes"})
+"""Lists whose items have one source of several, never two: such an item is replaced whole, not mixed."""
+
 
 def overlay_template(template: Object, overlay: Mapping[str, Any]) -> Object:
     """Return our pod template with a person's laid over it; our labels win."""
     merged: Object = overlay_value(template, overlay)
-    labels = {**(merged["metadata"].get("labels") or {}), **template["metadata"]["labels"]}
-    return {**merged, "metadata": {**merged["metadata"], "labels": labels}}
+    metadata = merged.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), **template["metadata"]["labels"]}
+    return {**merged, "metadata": {**metadata, "labels": labels}}
 
 
 def overlay_value(base: Any, over: Any, field: str = "") -> Any:
@@ -38,8 +42,7 @@ def overlay_value(base: Any, over: Any, field: str = "") -> Any:
         return {name: value for name, value in {**base, **changed}.items() if value is not None}
     key = _MERGE_KEYS.get(field)
     if key and isinstance(base, list) and isinstance(over, list):
-        # A variable has a value or a source, never both: it is replaced, not mixed.
-        return _overlay_list(base, over, key, replace=field == "env")
+        return _overlay_list(base, over, key, replace=field in _ONE_OF)
     return over
 
 
