@@ -4,9 +4,11 @@ The operator is a process of its own with exactly the ServiceAccount of `manifes
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +18,9 @@ from docgrid_core.database import Database
 from docgrid_core.settings import DatabaseSettings
 from support.cluster.audit import Write
 from support.cluster.control_plane import ControlPlane
+from support.cluster.fixtures import create_namespace
 from support.cluster.kubectl import Kubectl
+from support.database import Template, create_database, drop_database, settings_of
 from support.layers import TESTS
 from support.logged_process import LoggedProcess
 from support.races import wait_until
@@ -147,6 +151,25 @@ class OperatorSite:
     def writes(self, *, since: int) -> list[Write]:
         """Return the operator's writes since a mark of the audit log."""
         return self.control_plane.audit_writes(self.user, since=since)
+
+
+@contextmanager
+def running_site(
+    control_plane: ControlPlane, postgres_url: str, template: Template, folder: Path
+) -> Iterator[OperatorSite]:
+    """Yield a release with a namespace and a database of its own, for tests that share one."""
+    namespace = f"test-{uuid4().hex[:12]}"
+    database = create_database(postgres_url, template=template.name)
+    try:
+        create_namespace(control_plane.api, namespace)
+        site = OperatorSite(control_plane, namespace, settings_of(postgres_url, database), folder=folder)
+        try:
+            yield site
+        finally:
+            site.close()
+            control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
+    finally:
+        drop_database(postgres_url, database)
 
 
 def build_pool(name: str = "pool", **spec: Any) -> Object:
