@@ -26,6 +26,7 @@ def refusals(control_plane: ControlPlane, crds: None) -> Mapping[str, Output]:
     def apply(bad: Bad) -> Output:
         return kubectl.attempt("apply", "-f", "-", input=yaml.safe_dump(bad.manifest))
 
+    assert len(set(map(str, BAD))) == len(BAD), "two rows have one name"
     with ThreadPoolExecutor(4) as threads:
         return dict(zip(map(str, BAD), threads.map(apply, BAD), strict=True))
 
