@@ -20,7 +20,7 @@ from docgrid_core.database import Database, Transaction
 from docgrid_core.jobs import JOB_LIVE, DocumentId, FailureType, JobStatus, StopReason
 from docgrid_core.settings import MaintenanceSettings
 from docgrid_core.store import claim, leases, models, prune, recovery, workers
-from docgrid_core.store.queries import COUNT_LIMIT, JobFilter, documents, jobs, queue
+from docgrid_core.store.queries import COUNT_LIMIT, JobFilter, documents, jobs, queue, views
 from docgrid_core.store.workers import RegisteredWorker
 from docgrid_core.testing import factories
 from support import races, tables
@@ -168,6 +168,7 @@ def hot_statements(fleet: Fleet) -> dict[str, Hot]:
         "prune indexed jobs": Hot(prune.DELETE_INDEXED_JOBS, {"limit": 500, "keep": timedelta(0)}, 500),
         "prune nothing": Hot(prune.DELETE_FAILED_JOBS, {"limit": 500, "keep": settings.keep_failed}, 0),
     }
+    hot |= window(500)
     for status in (None, *JobStatus):
         wanted, name = JobFilter(status=status), f"jobs {status or 'of any state'}"
         # What is PROCESSING is few, and stands between what waits.
@@ -180,6 +181,23 @@ def hot_statements(fleet: Fleet) -> dict[str, Hot]:
             f"count {name}": list_of(wanted, limit=COUNT_LIMIT + 1, most=COUNT_LIMIT + 2 + few),
         }
     return hot
+
+
+def window(limit: int) -> dict[str, Hot]:
+    """Return what the views of a window of this size are read by; `keep` holds ended jobs, newest first."""
+    only = {"limit": limit}
+    keep = list(range(READY + DELAYED + PROCESSING + 1, READY + DELAYED + PROCESSING + 1 + limit))
+    return {
+        "window of what runs": Hot(views.PROCESSING, only, PROCESSING),
+        "window of what has just ended": Hot(
+            views.JUST_FINISHED, only | {"keep": keep, "linger": timedelta(minutes=1)}, limit
+        ),
+        "window of failures": Hot(views.FAILED, only, limit),
+        "window of what runs next": Hot(views.READY, only, limit),
+        "window of what is delayed": Hot(views.DELAYED, only, limit),
+        "window of what is done": Hot(views.INDEXED, only, limit),
+        "describe a window": Hot(views.DESCRIBE, {"ids": keep}, limit),
+    }
 
 
 def list_of(wanted: JobFilter, *, most: int, limit: int = 50, offset: int = 0) -> Hot:

@@ -1,4 +1,4 @@
-"""What people read: jobs, documents, workers and the queue. Called by the CLI and later the API.
+"""What people read: jobs, documents, workers and the queue. Called by the CLI, the operator and later the API.
 
 Every list is one range of an index, every count stops at 10,000, and no answer holds a claim token.
 """
@@ -22,6 +22,7 @@ from docgrid_core.store.queries.jobs import (
     show_job,
 )
 from docgrid_core.store.queries.queue import QueueDepth, queue_depth
+from docgrid_core.store.queries.views import ViewRow, view_window
 from docgrid_core.store.queries.workers import WorkerView, list_workers
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Page",
     "QueueDepth",
     "VersionView",
+    "ViewRow",
     "WorkerView",
     "job_ids",
     "list_documents",
@@ -46,4 +48,5 @@ __all__ = [
     "queue_depth",
     "show_document",
     "show_job",
+    "view_window",
 ]
