@@ -1,15 +1,19 @@
 """Cancel and retry: what a person decides about a job."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from docgrid_core.database import Database
 from docgrid_core.errors import CancelNotAllowed, JobNotFound, RetryNotAllowed
 from docgrid_core.jobs import FailureType, JobId
 from docgrid_core.retry import RetryPolicy
+from docgrid_core.settings import DatabaseSettings
 from docgrid_core.store import control, documents, fail, models, release
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import Execution, Stage
-from support import tables
+from support import races, tables
 
 POLICY = RetryPolicy()
 CONTENT = fail.Report(FailureType.DOCUMENT_CONTENT_INVALID, "no text in it")
@@ -162,6 +166,75 @@ def test_a_job_that_can_not_run_again_is_not_retried(db: Database, obstacle: str
         retry(db, run.claim.job_id)
 
     assert tables.dump(db) == before
+
+
+def ask_twice(
+    db: Database, other: Database, change: Callable[..., None], job_id: JobId
+) -> tuple[tables.Dump, tables.Dump]:
+    """Ask for a change, let who asked die before the answer is noted, and ask again: return both states."""
+    asked = partial(change, job_id=job_id, reason="annotated", by="operator", request="uid/7")
+    asked(db)
+    before = tables.dump(db)
+    asked(other)
+    return before, tables.dump(db)
+
+
+def test_a_retry_that_is_asked_for_again_after_a_crash_is_done_once(
+    db: Database, database_settings: DatabaseSettings
+) -> None:
+    run = failed(db)
+    with races.connected(database_settings) as other:
+        before, after = ask_twice(db, other, control.retry, run.claim.job_id)
+        assert after == before
+        assert tables.events(db, run.claim.job_id).count("MANUAL_RETRY") == 1
+        fail.fail(db, factories.start_next(db), CONTENT, policy=POLICY)
+
+        control.retry(other, run.claim.job_id, reason="annotated", by="operator", request="uid/7")
+        assert tables.job(db, run.claim.job_id).status == "FAILED", "whatever the job is now"
+        control.retry(other, run.claim.job_id, reason="annotated", by="operator", request="uid/8")
+        assert tables.job(db, run.claim.job_id).status == "PENDING", "another question"
+
+
+def test_a_cancellation_that_is_asked_for_again_after_a_crash_is_done_once(
+    db: Database, database_settings: DatabaseSettings
+) -> None:
+    job_id = factories.register(db).job_id
+    assert job_id is not None
+    with races.connected(database_settings) as other:
+        before, after = ask_twice(db, other, control.cancel, job_id)
+    assert after == before
+    with pytest.raises(CancelNotAllowed):
+        control.cancel(db, job_id, reason="annotated", by="operator", request="uid/8")
+
+
+def test_the_same_question_asked_by_two_at_once_is_answered_once(
+    db: Database, database_settings: DatabaseSettings
+) -> None:
+    run = failed(db)
+    ask = partial(control.retry, job_id=run.claim.job_id, reason="", by="operator", request="uid/7")
+    with races.connected(database_settings) as other:
+        assert races.together([partial(ask, db), partial(ask, other)]) == [None, None]
+    assert tables.events(db, run.claim.job_id).count("MANUAL_RETRY") == 1
+
+
+def test_a_question_is_answered_by_its_own_kind_of_change_and_for_its_own_job_only(db: Database) -> None:
+    first, second = failed(db), failed(db, name="b")
+    control.retry(db, first.claim.job_id, reason="", by="operator", request="uid/7")
+
+    control.cancel(db, first.claim.job_id, reason="", by="operator", request="uid/7")
+    control.retry(db, second.claim.job_id, reason="", by="operator", request="uid/7")
+
+    assert tables.job(db, first.claim.job_id).status == "CANCELED"
+    assert tables.job(db, second.claim.job_id).status == "PENDING"
+
+
+def test_a_change_without_a_named_question_is_made_as_often_as_it_is_asked_for(db: Database) -> None:
+    run = failed(db)
+    for _ in range(2):
+        retry(db, run.claim.job_id)
+        fail.fail(db, factories.start_next(db), CONTENT, policy=POLICY)
+    rows = tables.fetch(db, "SELECT metadata FROM indexing_events WHERE event_type = 'MANUAL_RETRY'")
+    assert [row.metadata for row in rows] == [{"by": "ann"}] * 2
 
 
 def test_an_unknown_job_is_not_retried(db: Database) -> None:

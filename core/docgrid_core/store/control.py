@@ -1,4 +1,8 @@
-"""Cancel and retry: what a person, or a newer version of the document, decides about a job."""
+"""Cancel and retry: what a person, or a newer version of the document, decides about a job.
+
+A caller that may ask twice for the same thing (the operator, which answers an annotation and may die before it has
+removed it) names its `request`: the name goes into the job's event, and a request that is there changes nothing.
+"""
 
 from sqlalchemy import text
 
@@ -72,18 +76,30 @@ REOPEN_DOCUMENT = text(
 )
 
 
+IS_ANSWERED = text(
+    """
+    SELECT EXISTS (
+      SELECT FROM indexing_events
+      WHERE embedding_job_id = :job_id AND event_type = :event_type AND metadata->>'request' = :request)
+    """
+)
+
+
 @transactional
-def cancel(tx: Transaction, job_id: JobId, *, reason: str, by: str) -> None:
+def cancel(tx: Transaction, job_id: JobId, *, reason: str, by: str, request: str | None = None) -> None:
     """Cancel a job that has not ended; a running worker loses it and writes nothing more.
 
-    Raises `JobNotFound`, and `CancelNotAllowed` for a job that is neither PENDING nor PROCESSING.
+    A repetition of `request` does nothing, whatever the job is now. Raises `JobNotFound`, and `CancelNotAllowed`
+    for a job that is neither PENDING nor PROCESSING.
     """
     job = lock_job(tx, job_id)
+    if _is_answered(tx, job, EventType.CANCELED, request):
+        return
     if job.status not in JOB_LIVE:
         raise CancelNotAllowed(
             f"job {job.id} is {job.status}: only a PENDING or PROCESSING job can be canceled"
         )
-    cancel_locked(tx, job, lock_version(tx, job.version_id), reason=reason, by=by)
+    cancel_locked(tx, job, lock_version(tx, job.version_id), reason=reason, by=by, request=request)
 
 
 @transactional
@@ -96,7 +112,15 @@ def cancel_own(tx: Transaction, own: Ownership, *, reason: str) -> None:
     cancel_locked(tx, job, lock_version(tx, job.version_id), reason=reason, by="worker")
 
 
-def cancel_locked(tx: Transaction, job: LockedJob, version: LockedVersion, *, reason: str, by: str) -> None:
+def cancel_locked(
+    tx: Transaction,
+    job: LockedJob,
+    version: LockedVersion,
+    *,
+    reason: str,
+    by: str,
+    request: str | None = None,
+) -> None:
     """Cancel a live job; job and version are locked, the document is locked here."""
     lock_document(tx, version.document_id)
     tx.execute(CANCEL, now=job.now, job_id=job.id, version_id=version.id, document_id=version.document_id)
@@ -107,22 +131,31 @@ def cancel_locked(tx: Transaction, job: LockedJob, version: LockedVersion, *, re
         (job.status, JobStatus.CANCELED),
         at=job.now,
         message=clean(reason),
-        by=clean(by),
+        **_asked(by, request),
     )
 
 
 @transactional
-def retry(tx: Transaction, job_id: JobId, *, reason: str, by: str) -> None:
+def retry(tx: Transaction, job_id: JobId, *, reason: str, by: str, request: str | None = None) -> None:
     """Give a FAILED job one more execution.
 
-    Raises `JobNotFound`, and `RetryNotAllowed` unless its FAILED version is still its document's newest, the
-    document is not deleted and the model is active.
+    A repetition of `request` does nothing, whatever the job is now. Raises `JobNotFound`, and `RetryNotAllowed`
+    unless its FAILED version is still its document's newest, the document is not deleted and the model is active.
     """
     job = lock_job(tx, job_id)
-    retry_locked(tx, job, lock_version(tx, job.version_id), reason=reason, by=by)
+    if not _is_answered(tx, job, EventType.MANUAL_RETRY, request):
+        retry_locked(tx, job, lock_version(tx, job.version_id), reason=reason, by=by, request=request)
 
 
-def retry_locked(tx: Transaction, job: LockedJob, version: LockedVersion, *, reason: str, by: str) -> None:
+def retry_locked(
+    tx: Transaction,
+    job: LockedJob,
+    version: LockedVersion,
+    *,
+    reason: str,
+    by: str,
+    request: str | None = None,
+) -> None:
     """Reopen a FAILED job; job and version are locked, the document is locked here."""
     document = lock_document(tx, version.document_id)
     if job.status is not JobStatus.FAILED:
@@ -145,6 +178,20 @@ def retry_locked(tx: Transaction, job: LockedJob, version: LockedVersion, *, rea
         (JobStatus.FAILED, JobStatus.PENDING),
         at=job.now,
         message=clean(reason),
-        by=clean(by),
+        **_asked(by, request),
     )
     tx.announce_ready(job.model_id)
+
+
+def _is_answered(tx: Transaction, job: LockedJob, event: EventType, request: str | None) -> bool:
+    """Tell whether the request was carried out before: read after the job's lock, which the event was written under."""
+    if request is None:
+        return False
+    answered: bool = tx.execute(
+        IS_ANSWERED, job_id=job.id, event_type=event, request=clean(request)
+    ).scalar_one()
+    return answered
+
+
+def _asked(by: str, request: str | None) -> dict[str, str]:
+    return {"by": clean(by)} | ({} if request is None else {"request": clean(request)})
