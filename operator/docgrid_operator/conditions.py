@@ -4,14 +4,17 @@ Each `derive_…` is a chain of guards: the first that fits gives status, reason
 nothing that changes by itself, so that a steady pool's status is written once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from docgrid_operator.api.v1alpha1 import IndexingWorker
 from docgrid_operator.kinds import Object
+from docgrid_operator.obstacles import Problem, find_obstacle, find_replica_failure
 from docgrid_operator.resources.deployment import desired_replicas
+
+__all__ = ["Condition", "DatabaseState", "ModelState", "Problem", "Status", "derive_conditions"]
 
 
 class Status(StrEnum):
@@ -28,14 +31,6 @@ class Condition:
 
     type: str
     status: Status
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why the operator could not write what it should; `reason` is a condition's reason."""
-
     reason: str
     message: str
 
@@ -57,17 +52,8 @@ class DatabaseState:
     error: str = ""
 
 
-_BLOCKED = (
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "ImagePullBackOff",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "CrashLoopBackOff",
-    "Unschedulable",
-)
-"""What keeps a pod from running until a person does something, worst first; other reasons pass by themselves."""
+_LATE = "ProgressDeadlineExceeded"
+"""What the Deployment's controller says of a rollout that has not got on for `progressDeadlineSeconds`."""
 
 
 def derive_conditions(
@@ -82,7 +68,7 @@ def derive_conditions(
     """Return all conditions of a pool, in the order in which they are shown."""
     return [
         derive_available(pool, deployment, pods, problem),
-        derive_progressing(pool, deployment, problem),
+        derive_progressing(pool, deployment, pods, problem),
         derive_database_reachable(database),
         derive_model_ready(pool, database, model),
         derive_suspended(pool),
@@ -103,44 +89,63 @@ def derive_available(
         return Condition(available, Status.FALSE, "ScaledToZero", "spec.replicas is 0: no worker is wanted")
     if ready >= wanted:
         return Condition(available, Status.TRUE, "WorkersReady", "every worker is ready")
-    obstacle = find_obstacle(pods) or problem or _replica_failure(status)
+    obstacle = find_obstacle(pods) or problem or find_replica_failure(status)
     is_available = Status.TRUE if _condition(status, "Available") == Status.TRUE and ready else Status.FALSE
     if obstacle is not None:
         return Condition(available, is_available, obstacle.reason, obstacle.message)
     if is_available is Status.TRUE:
         return Condition(available, Status.TRUE, "SomeWorkersReady", "enough workers are ready, but not all")
-    return Condition(available, Status.FALSE, "WorkersNotReady", "the workers are not ready yet")
+    return Condition(available, Status.FALSE, "WorkersNotReady", "not enough workers are ready yet")
 
 
-def derive_progressing(pool: IndexingWorker, deployment: Object | None, problem: Problem | None) -> Condition:
-    """Say whether the pool is on its way to what its spec says."""
+def derive_progressing(
+    pool: IndexingWorker, deployment: Object | None, pods: Sequence[Object], problem: Problem | None
+) -> Condition:
+    """Say whether the pool is on its way to what its spec says; False too if it can not get there."""
     progressing = "Progressing"
     if problem is not None:
         return Condition(progressing, Status.FALSE, problem.reason, problem.message)
     if deployment is None:
         return Condition(progressing, Status.TRUE, "Creating", "the Deployment is being created")
     status = deployment.get("status") or {}
-    wanted = desired_replicas(pool)
     if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
         return Condition(
             progressing, Status.TRUE, "Updating", "the Deployment has not seen its newest spec yet"
         )
-    if _reason(status, "Progressing") == "ProgressDeadlineExceeded":
-        return Condition(
-            progressing,
-            Status.FALSE,
-            "ProgressDeadlineExceeded",
-            "the rollout has not got on for ten minutes",
-        )
-    current = int(status.get("replicas") or 0)
-    updated = int(status.get("updatedReplicas") or 0)
-    if updated < wanted or current > updated:
-        return Condition(progressing, Status.TRUE, "RollingOut", "pods of the newest spec replace older ones")
+    if _is_rolling_out(pool, status):
+        return _derive_rollout(deployment, find_obstacle(pods) or find_replica_failure(status))
+    wanted = desired_replicas(pool)
     if int(status.get("availableReplicas") or 0) < wanted:
         return Condition(progressing, Status.TRUE, "Starting", "new workers are not ready yet")
-    if current > wanted:
+    if int(status.get("replicas") or 0) > wanted or any(map(_is_ending, pods)):
         return Condition(progressing, Status.TRUE, "ScalingDown", "workers that are not wanted are ending")
     return Condition(progressing, Status.FALSE, "RolledOut", "every worker has the newest spec")
+
+
+def _is_rolling_out(pool: IndexingWorker, status: Object) -> bool:
+    """Say whether pods of the Deployment's newest spec are missing or late, or older ones still there."""
+    wanted = desired_replicas(pool)
+    updated = int(status.get("updatedReplicas") or 0)
+    late = wanted > 0 and _reason(status, "Progressing") == _LATE
+    return updated < wanted or int(status.get("replicas") or 0) > updated or late
+
+
+def _is_ending(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _derive_rollout(deployment: Object, obstacle: Problem | None) -> Condition:
+    progressing = "Progressing"
+    held_up = f": {obstacle.message}" if obstacle else ""
+    if (deployment.get("spec") or {}).get("paused"):
+        return Condition(
+            progressing, Status.FALSE, "Paused", "the Deployment is paused: `kubectl rollout resume` goes on"
+        )
+    if _reason(deployment.get("status") or {}, "Progressing") == _LATE:
+        message = f"the rollout has not got on for ten minutes{held_up}"
+        return Condition(progressing, Status.FALSE, _LATE, message)
+    message = f"workers of the newest spec are taking over{held_up}"
+    return Condition(progressing, Status.TRUE, "RollingOut", message)
 
 
 def derive_database_reachable(database: DatabaseState) -> Condition:
@@ -174,7 +179,12 @@ def derive_model_ready(pool: IndexingWorker, database: DatabaseState, model: Mod
             f"the database has no embedding model {name}: add it with `docgrid models add`, or correct spec.model",
         )
     if model is ModelState.NOT_SEARCHABLE:
-        return Condition(ready, Status.FALSE, "ModelNotActive", f"the embedding model {name} is not active")
+        return Condition(
+            ready,
+            Status.FALSE,
+            "ModelNotActive",
+            f"the embedding model {name} is not active: `docgrid models activate` makes it so",
+        )
     return Condition(ready, Status.TRUE, "ModelActive", f"the embedding model {name} is active")
 
 
@@ -185,48 +195,6 @@ def derive_suspended(pool: IndexingWorker) -> Condition:
             "Suspended", Status.TRUE, "Suspended", "spec.suspend is true: the pool has no workers"
         )
     return Condition("Suspended", Status.FALSE, "NotSuspended", "the pool runs")
-
-
-def find_obstacle(pods: Sequence[Object]) -> Problem | None:
-    """Return what keeps a pod's container from running, the worst first; None if nothing that needs a person."""
-    found = [
-        problem for pod in pods if not pod["metadata"].get("deletionTimestamp") for problem in _obstacles(pod)
-    ]
-    return min(found, key=_severity, default=None)
-
-
-def _obstacles(pod: Object) -> Iterator[Problem]:
-    status = pod.get("status") or {}
-    for container in status.get("containerStatuses") or []:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        ended = (container.get("lastState") or {}).get("terminated") or {}
-        reason = str(waiting.get("reason") or "")
-        if reason == "CrashLoopBackOff" or (ended.get("exitCode") and not container.get("ready")):
-            how = f"exit code {ended.get('exitCode')}, {ended.get('reason') or 'Error'}"
-            yield Problem(
-                "CrashLoopBackOff",
-                f"the worker ended ({how}) and is started again: `kubectl logs -p` says why",
-            )
-        elif reason in {"ErrImagePull", "ImagePullBackOff"}:  # the kubelet says the one, then the other
-            yield Problem("ImagePullBackOff", f"the image {container.get('image')} can not be pulled")
-        elif reason in _BLOCKED:
-            yield Problem(reason, str(waiting.get("message") or "the kubelet gives no message")[:500])
-    if _reason(status, "PodScheduled") == "Unschedulable":
-        yield Problem("Unschedulable", "no node has room for a worker's pod")
-
-
-def _severity(problem: Problem) -> tuple[int, str]:
-    return _BLOCKED.index(problem.reason), problem.message
-
-
-def _replica_failure(status: Object) -> Problem | None:
-    """Return why the ReplicaSet can't create pods: a quota, an admission policy."""
-    for condition in status.get("conditions") or []:
-        if condition["type"] == "ReplicaFailure" and condition["status"] == Status.TRUE:
-            return Problem(
-                str(condition.get("reason") or "ReplicaFailure"), str(condition.get("message") or "")[:500]
-            )
-    return None
 
 
 def _condition(status: Object, type_: str) -> str:
