@@ -1,6 +1,6 @@
 """The status of an IndexingWorker, as it should be written. Pure; the reconciler calls it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -40,16 +40,20 @@ def build_status(
         "replicas": int(live.get("replicas") or 0),
         "readyReplicas": int(live.get("readyReplicas") or 0),
         "selector": f"{POOL_LABEL}={pool.name}",
-        "workers": counts.workers if counts else previous.get("workers"),
-        "queue": counts.queue if counts else previous.get("queue"),
+        "workers": _present(counts.workers) if counts else previous.get("workers"),
+        "queue": _present(counts.queue) if counts else previous.get("queue"),
         "conditions": [_dated(condition, pool, previous, now) for condition in conditions],
     }
     return {
         "apiVersion": API_VERSION,
         "kind": INDEXING_WORKER.name,
         "metadata": {"name": pool.name, "namespace": pool.namespace, "uid": pool.uid},
-        "status": {name: value for name, value in status.items() if value is not None},
+        "status": _present(status),
     }
+
+
+def _present(fields: Mapping[str, Any]) -> Object:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _dated(condition: Condition, pool: IndexingWorker, previous: Object, now: datetime) -> Object:
