@@ -3,9 +3,8 @@
 import re
 from typing import Any
 
-from docgrid_core.store.queries.views import ViewRow
-
 from docgrid_core.jobs import JobId
+from docgrid_core.store.queries.views import ViewRow
 from docgrid_operator.kinds import (
     FIELD_MANAGER,
     INDEXING_JOB,
@@ -16,6 +15,9 @@ from docgrid_operator.kinds import (
     Object,
 )
 from docgrid_operator.times import format_time
+
+_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""What the value of a label may be, if it is not empty."""
 
 
 def view_name(job_id: JobId) -> str:
@@ -69,7 +71,9 @@ def _labels(row: ViewRow) -> dict[str, str]:
         STATE_LABEL: str(row.status),
         MODEL_LABEL: str(row.model_id),  # its name may hold what a label may not
     }
-    return {**labels, POOL_LABEL: row.indexing_worker} if row.indexing_worker else labels
+    pool = row.indexing_worker or ""
+    # A worker outside Kubernetes may call its pool what it likes; the view of its job is to be written anyway.
+    return {**labels, POOL_LABEL: pool} if _LABEL.fullmatch(pool) else labels
 
 
 def _reference(owner: Object) -> Object:
