@@ -109,6 +109,8 @@ class WorkerSettings(Section):
     """port of `/livez`, `/readyz`, `/metrics`; 0 = none"""
     model: str = ""
     """name of the embedding model whose jobs are claimed; empty = the active one"""
+    model_version: str = ""
+    """version of that model; empty = the only one of that name, or of several the active one"""
     namespace: str = ""
     """Kubernetes namespace of the pod"""
     pod_name: str = ""
@@ -128,6 +130,8 @@ class WorkerSettings(Section):
         _require_less(self, "heartbeat_interval", "dead_threshold")
         _require_at_most(self, "polling_interval", "idle_max_polling_interval")
         _require_at_most(self, "retry_initial_delay", "retry_max_delay")
+        if self.model_version and not self.model:
+            raise ValueError(f"{_with_value(self, 'model_version')} needs {_key(type(self), 'model')}")
         return self
 
     @property

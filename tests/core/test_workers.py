@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import text
 
 from docgrid_core.database import Database
-from docgrid_core.errors import ModelNotFound, ModelNotSearchable
+from docgrid_core.errors import BadParameter, ModelNotFound, ModelNotSearchable
 from docgrid_core.jobs import PLANNED_ENDS, CircuitState, StopReason, WorkerId
+from docgrid_core.records import EmbeddingModel
 from docgrid_core.retry import RetryPolicy
 from docgrid_core.settings import DatabaseSettings
-from docgrid_core.store import claim, recovery, workers
+from docgrid_core.store import claim, models, recovery, workers
 from docgrid_core.store.workers import RegisteredWorker
 from docgrid_core.testing import factories
 from support import races, tables
@@ -58,6 +59,25 @@ def test_a_worker_needs_a_model(db: Database) -> None:
     with pytest.raises(ModelNotSearchable):
         workers.register(db, factories.identity())
     assert tables.value(db, "SELECT count(*) FROM worker_nodes") == 0
+
+
+def test_a_worker_takes_the_version_of_its_model_that_it_is_told(db: Database, model: EmbeddingModel) -> None:
+    second = models.add(db, provider="builtin", name=model.name, version="2", dimension=8, config={})
+
+    def served(version: str, *, name: str = model.name) -> EmbeddingModel:
+        return workers.register(db, replace(factories.identity(), model=name, model_version=version)).model
+
+    assert [served(version) for version in ("1", "2")] == [model, second]
+    assert served("") == model, "of several the active one"
+    models.activate(db, model.name, "2")
+    assert served("").id == served("", name="").id == second.id
+    with pytest.raises(ModelNotFound, match="no version 3"):
+        served("3")
+    tables.change(db, "UPDATE embedding_models SET is_searchable = false")
+    with pytest.raises(BadParameter, match="several embedding models are called"):
+        served("")
+    with pytest.raises(ModelNotSearchable):
+        served("", name="")
 
 
 def test_a_restarted_container_ends_the_older_rows_of_its_pod_and_no_others(db: Database) -> None:

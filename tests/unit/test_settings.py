@@ -139,6 +139,11 @@ def test_a_wrong_setting_is_named_with_its_value_and_its_rule(
             "DOCGRID_WORKER_RETRY_INITIAL_DELAY=10s must be at most DOCGRID_WORKER_RETRY_MAX_DELAY=9s",
         ),
         (
+            WorkerSettings,
+            {"DOCGRID_WORKER_MODEL_VERSION": "2"},
+            "DOCGRID_WORKER_MODEL_VERSION=2 needs DOCGRID_WORKER_MODEL",
+        ),
+        (
             ChunkingSettings,
             {"DOCGRID_CHUNKING_OVERLAP": "1000"},
             "DOCGRID_CHUNKING_OVERLAP=1000 must be less than DOCGRID_CHUNKING_SIZE=1000",

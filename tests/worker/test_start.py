@@ -78,6 +78,10 @@ def with_url(**parts: object) -> Callable[[Site], dict[str, str]]:
 
 HOPELESS = {
     "unknown model": Hopeless(lambda _: {"worker_model": "nosuch"}, "there is no embedding model nosuch"),
+    "unknown version": Hopeless(
+        lambda _: {"worker_model": "fake-model", "worker_model_version": "9"},
+        "there is no version 9 of embedding model fake-model",
+    ),
     "no such database": Hopeless(
         with_url(database="nosuch"), "the database of DOCGRID_DATABASE_URL does not exist"
     ),

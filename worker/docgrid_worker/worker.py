@@ -118,6 +118,7 @@ class Worker:
             max_concurrency=worker.max_concurrency,
             dead_threshold=worker.dead_threshold,
             model=worker.model,
+            model_version=worker.model_version,
             namespace=worker.namespace,
             pod_name=worker.pod_name,
             pod_uid=worker.pod_uid,

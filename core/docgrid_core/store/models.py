@@ -126,7 +126,7 @@ def drop(db: Database, name: str, version: str = "") -> None:
 @transactional
 def list_models(tx: Transaction) -> list[EmbeddingModel]:
     """Return every model, oldest first."""
-    return [_model(row) for row in tx.execute(LIST)]
+    return models_in(tx)
 
 
 @transactional
@@ -150,6 +150,23 @@ def find_model_in(tx: Transaction, name: str, version: str = "") -> EmbeddingMod
     if name:
         return _choose([_model(row) for row in tx.execute(NAMED, name=name)], name, version)
     return _require_active(tx.execute(ACTIVE).one_or_none())
+
+
+def models_in(tx: Transaction) -> list[EmbeddingModel]:
+    """Return every model, oldest first, within a transaction."""
+    return [_model(row) for row in tx.execute(LIST)]
+
+
+def model_to_serve(models: Sequence[EmbeddingModel], name: str, version: str) -> EmbeddingModel:
+    """Return the one of all models whose jobs a worker of these settings claims.
+
+    An empty name is the active one, an empty version the active one of the name, if one is active. Pure; raises
+    what `find_model_in` raises.
+    """
+    for model in models:
+        if model.is_active and model.is_searchable and name in {"", model.name} and not version:
+            return model
+    return _choose(list(models), name, version) if name else _require_active(None)
 
 
 def model_by_id(tx: Transaction, model_id: ModelId) -> EmbeddingModel:

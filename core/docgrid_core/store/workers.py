@@ -14,7 +14,7 @@ from sqlalchemy import text
 from docgrid_core.database import Database, Transaction, transactional
 from docgrid_core.jobs import STOPPED_REASONS, CircuitState, StopReason, WorkerId, WorkerStatus
 from docgrid_core.records import EmbeddingModel
-from docgrid_core.store.models import find_model_in
+from docgrid_core.store.models import model_to_serve, models_in
 
 APPLICATION_PREFIX = "docgrid-worker "
 """What a worker's `application_name` begins with; its instance id follows."""
@@ -142,6 +142,7 @@ class WorkerIdentity:
     max_concurrency: int
     dead_threshold: timedelta
     model: str = ""
+    model_version: str = ""
     namespace: str = ""
     pod_name: str = ""
     pod_uid: str = ""
@@ -189,10 +190,10 @@ class OverdueWorker:
 def register(tx: Transaction, identity: WorkerIdentity) -> RegisteredWorker:
     """Insert the worker's row; older live rows of the same pod become DEAD `Restarted`.
 
-    Repeating it after a lost answer returns the same row. Raises `ModelNotFound` or `ModelNotSearchable` when
-    there is no model to work for.
+    Repeating it after a lost answer returns the same row. Raises what `model_to_serve` raises when there is no
+    model to work for.
     """
-    model = find_model_in(tx, identity.model)
+    model = model_to_serve(models_in(tx), identity.model, identity.model_version)
     tx.execute(END_OLDER_INSTANCES, pod_uid=identity.pod_uid, instance_id=identity.instance_id)
     tx.execute(
         INSERT_WORKER,
