@@ -162,8 +162,8 @@ class Cluster:
     ) -> Object:
         url = f"{self._configuration.host}{path}?{urlencode(query or {})}"
         headers = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": FIELD_MANAGER, **self._auth()}
-        # The client turns a JSON body into text itself, and passes on the text of the other types.
-        sent = body if body is None or content_type == _JSON else json.dumps(body)
+        # The client turns a body of a JSON type into text itself; YAML, of which JSON is a part, it wants as text.
+        sent = json.dumps(body) if content_type == _APPLY else body
         try:
             response = self._rest.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=sent, _request_timeout=(CONNECT_TIMEOUT, READ_TIMEOUT)
