@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help quickstart up down cluster-up cluster-down test check fmt generate bench lock clean FORCE
+.PHONY: help quickstart up down cluster-up cluster-down operator-run test check fmt generate bench lock clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,6 +33,9 @@ cluster-up: $(READY) ## Start a Kubernetes control plane and a node that runs po
 
 cluster-down: $(READY) ## Stop that control plane and all that runs on it; nothing of it is kept
 	@PYTHONPATH=tests $(BIN)/python -m support.cluster down
+
+operator-run: $(READY) ## Run the operator in the current kubeconfig's namespace, with the local stack, until Ctrl-C
+	@$(BIN)/python tools/operator_run.py
 
 test: $(READY) ## Run every test this machine can run; LAYERS="unit core" picks, ARGS="-k lease" goes to pytest
 	@$(BIN)/coverage run -m pytest $(addprefix tests/,$(LAYERS)) $(ARGS)
