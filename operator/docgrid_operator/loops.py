@@ -22,19 +22,28 @@ ERROR_BUDGET = 10
 """Rounds in a row that may end in an unexpected error."""
 LONGEST_ROUND = 120.0
 """Seconds after which a round counts as stuck: every call in it has a time limit far below."""
+RETRY_INTERVAL = 5.0
+"""Seconds at most from a round that failed to the next: what was away may be back."""
 
 
 class Loop:
     """Runs `run_once` every `interval`, and at once when woken, until told to stop.
 
     `wake` may come from any thread. Wakes that come close together cost one round: `rest` seconds lie between
-    the end of one and the begin of the next.
+    the end of one and the begin of the next. The first round waits for `after`.
     """
 
     def __init__(
-        self, name: str, run_once: Callable[[], object], *, interval: timedelta, rest: float = 0.2
+        self,
+        name: str,
+        run_once: Callable[[], object],
+        *,
+        interval: timedelta,
+        rest: float = 0.2,
+        after: threading.Event | None = None,
     ) -> None:
         self.name = name
+        self._after = after
         self._run_once = run_once
         self._interval = interval.total_seconds()
         self._rest = rest
@@ -46,7 +55,7 @@ class Loop:
         self._failing = ""
 
     def start(self) -> None:
-        """Begin with a round at once."""
+        """Begin with a round at once, or as soon as what it waits for has happened."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -76,11 +85,14 @@ class Loop:
         return ""
 
     def _run(self) -> None:
+        if self._after is not None:
+            self._after.wait()
         while not self._stop.is_set():
             self._wake.clear()
             pause = self._round()
             self._stop.wait(pause or self._rest)
-            self._wake.wait(max(0.0, self._interval - self._rest))
+            interval = min(self._interval, RETRY_INTERVAL) if self._failing else self._interval
+            self._wake.wait(max(0.0, interval - self._rest))
 
     def _round(self) -> float:
         """Run one round; return how long the apiserver asked to be left alone."""

@@ -81,7 +81,11 @@ class Operator:
         counting = Counting(database, self.observed, facts=self._facts, status_changed=self.enqueue)
         self._upkeep_loop = Loop("maintenance", upkeep.run_once, interval=settings.maintenance.interval)
         self._liveness_loop = Loop("liveness", self._liveness.run_once, interval=own.liveness_interval)
-        self._views_loop = Loop("views", self._views.run_once, interval=own.views_interval, rest=0.5)
+        # Before the first list every view would seem to be missing, and would be written.
+        listed = self._resync.done_once
+        self._views_loop = Loop(
+            "views", self._views.run_once, interval=own.views_interval, rest=0.5, after=listed
+        )
         self._events_loop = Loop("events", self._events.write_due, interval=own.status_interval, rest=1.0)
         self._status_loop = Loop("status", counting.run_once, interval=own.status_interval, rest=1.0)
         self._resync_loop = Loop("resync", self._resync.run_once, interval=own.resync_interval, rest=1.0)
@@ -117,7 +121,8 @@ class Operator:
         for loop in self._loops:
             loop.join(max(0.0, deadline - time.monotonic()))
         for thread in self._reconcilers:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.ident is not None:  # it may be stopped before it was started
+                thread.join(max(0.0, deadline - time.monotonic()))
         log.info("the operator has stopped")
 
     def enqueue(self, key: Key) -> None:
