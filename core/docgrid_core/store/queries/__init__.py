@@ -21,6 +21,7 @@ from docgrid_core.store.queries.jobs import (
     list_jobs,
     show_job,
 )
+from docgrid_core.store.queries.pools import PoolCounts, PoolKey, WorkerCounts, pool_counts
 from docgrid_core.store.queries.queue import QueueDepth, queue_depth
 from docgrid_core.store.queries.views import ViewRow, view_window
 from docgrid_core.store.queries.workers import WorkerView, list_workers
@@ -37,14 +38,18 @@ __all__ = [
     "JobFilter",
     "JobSummary",
     "Page",
+    "PoolCounts",
+    "PoolKey",
     "QueueDepth",
     "VersionView",
     "ViewRow",
+    "WorkerCounts",
     "WorkerView",
     "job_ids",
     "list_documents",
     "list_jobs",
     "list_workers",
+    "pool_counts",
     "queue_depth",
     "show_document",
     "show_job",

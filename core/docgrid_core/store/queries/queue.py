@@ -82,7 +82,12 @@ class QueueDepth:
 
 @transactional
 def queue_depth(tx: Transaction) -> list[QueueDepth]:
-    """Return the queue of every model, in the order in which they were added.
+    """Return the queue of every model; see `queue_depth_in`."""
+    return queue_depth_in(tx)
+
+
+def queue_depth_in(tx: Transaction) -> list[QueueDepth]:
+    """Return the queue of every model, in the order in which they were added, within a transaction.
 
     The rate is that of the last 5 minutes, over all models' newest 10,000 jobs at most.
     """
