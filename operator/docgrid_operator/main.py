@@ -4,6 +4,7 @@ Exit codes: 0 stopped by a signal · 2 bad settings · 1 anything else.
 """
 
 import itertools
+import logging
 import signal
 import sys
 import time
@@ -29,7 +30,10 @@ log = structlog.get_logger(__name__)
 
 WATCH_SECONDS = 300
 """How long one watch request lasts before it is made anew."""
-CRD_POLL_SECONDS = 2.0
+RETRY_SECONDS = 2.0
+"""Between two looks for our kinds, and before kopf is started again."""
+LIBRARY_SECONDS = 60.0
+"""In which a library is let say one line of a level: kopf says one for each try of each watch."""
 
 
 def main() -> None:
@@ -41,6 +45,8 @@ def _run() -> int:
     try:
         settings = load_group(Settings)
         configure_logging(settings.log)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_Sparse())
         cluster = connect()
         database = Database(settings.database, application_name="docgrid-operator")
         operator = Operator(settings, cluster, database)
@@ -49,16 +55,22 @@ def _run() -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(0)
-    )  # until kopf takes over: PID 1 has no default action
+    _exit_when_told()
     try:
         wait_for_kinds(cluster, operator)
-        serve(operator, settings)
+        operator.start()
+        serve(cluster, operator, settings.operator)
     finally:
+        operator.stop()
         cluster.close()
         database.close()
     return 0
+
+
+def _exit_when_told() -> None:
+    """End at a signal while kopf does not listen for one: PID 1 has no default action."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
 
 
 def _serve_health(own: OperatorSettings, operator: Operator) -> None:
@@ -73,20 +85,49 @@ def _serve_health(own: OperatorSettings, operator: Operator) -> None:
 
 def wait_for_kinds(cluster: Cluster, operator: Operator) -> None:
     """Wait until our kinds are served: kopf would never look for those that it did not find at its start."""
+    while missing := _missing(cluster):
+        if operator.waits_for != missing:
+            operator.waits_for = missing
+            log.warning("the operator waits", waits_for=missing)
+        time.sleep(RETRY_SECONDS)
+    operator.waits_for = ""
+
+
+def _missing(cluster: Cluster) -> str:
+    """Return what has to be there before anything can be watched; empty if all of it is."""
+    try:
+        missing = [kind.plural for kind in (INDEXING_WORKER, INDEXING_JOB) if not cluster.serves(kind)]
+    except ClusterError:
+        return "the apiserver"
+    return f"CustomResourceDefinition of {', '.join(missing)}" if missing else ""
+
+
+def serve(cluster: Cluster, operator: Operator, own: OperatorSettings) -> None:
+    """Watch until a signal comes.
+
+    kopf ends when a watch is told of an error that it does not know, or of a kind that is gone. Nothing is wrong
+    with the rest of the operator then, so the watches begin anew.
+    """
+    registry = _build_registry(operator)
     while True:
         try:
-            missing = [kind.plural for kind in (INDEXING_WORKER, INDEXING_JOB) if not cluster.serves(kind)]
-            operator.waits_for = f"CustomResourceDefinition of {', '.join(missing)}" if missing else ""
-        except ClusterError:
-            operator.waits_for = "the apiserver"
-        if not operator.waits_for:
+            kopf.run(
+                registry=registry,
+                settings=_kopf_settings(),
+                standalone=True,
+                clusterwide=own.namespaces is None,
+                namespaces=own.namespaces or (),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the text may carry anything
+            _exit_when_told()
+            log.warning("the watches begin anew", error_type=type(error).__name__)
+            time.sleep(RETRY_SECONDS)
+            wait_for_kinds(cluster, operator)
+        else:
             return
-        log.warning("the operator waits", waits_for=operator.waits_for)
-        time.sleep(CRD_POLL_SECONDS)
 
 
-def serve(operator: Operator, settings: Settings) -> None:
-    """Watch and reconcile until a signal comes."""
+def _build_registry(operator: Operator) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     handlers.register(
         registry,
@@ -100,22 +141,7 @@ def serve(operator: Operator, settings: Settings) -> None:
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_via_client(**arguments)
 
-    @kopf.on.startup(registry=registry)
-    def startup(**_: Any) -> None:
-        operator.start()
-
-    @kopf.on.cleanup(registry=registry)
-    def cleanup(**_: Any) -> None:
-        operator.stop()
-
-    namespaces = settings.operator.namespaces
-    kopf.run(
-        registry=registry,
-        settings=_kopf_settings(),
-        standalone=True,
-        clusterwide=namespaces is None,
-        namespaces=namespaces or (),
-    )
+    return registry
 
 
 def _kopf_settings() -> kopf.OperatorSettings:
@@ -143,3 +169,19 @@ class _Backoffs:
     def __iter__(self) -> Iterator[float]:
         yield from (0.5, 1, 2)
         yield from itertools.repeat(3)
+
+
+class _Sparse(logging.Filter):
+    """Lets one line of a logger and level through in `LIBRARY_SECONDS`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, int], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a line is let through."""
+        now, line = time.monotonic(), (record.name, record.levelno)
+        if now - self._said.get(line, -LIBRARY_SECONDS) < LIBRARY_SECONDS:
+            return False
+        self._said[line] = now
+        return True

@@ -54,11 +54,14 @@ class WorkQueue(Generic[K]):
             self._release(key)
 
     def retry(self, key: K, *, after: float = 0.0) -> None:
-        """Say that the round failed: the key comes back after its back-off, `after` seconds at least."""
+        """Say that the round failed: the key comes back after its back-off, or earlier if it is added.
+
+        But not before `after` seconds, which somebody asked for.
+        """
         with self._changed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             backoff = min(FIRST_BACKOFF * 2 ** min(failures - 1, 16), MAX_BACKOFF)
-            self._release(key)
+            self._release(key, rest=max(MIN_INTERVAL, after))
             self._schedule(key, time.monotonic() + max(backoff, after))
 
     def close(self) -> None:
@@ -97,10 +100,10 @@ class WorkQueue(Generic[K]):
             return key
         return None
 
-    def _release(self, key: K) -> None:
+    def _release(self, key: K, *, rest: float = MIN_INTERVAL) -> None:
         self._working.discard(key)
         now = time.monotonic()
-        self._rested[key] = now + MIN_INTERVAL
+        self._rested[key] = now + rest
         if len(self._rested) > 4096:
             self._rested = {key: until for key, until in self._rested.items() if until > now}
         if key in self._due:

@@ -55,7 +55,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """The apiserver does what it is asked, its answer breaks off by a reset in the middle."""
+    """The apiserver does what it is asked, its answer breaks off by a reset: a watch's in its first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Silenced:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """A watch that says one line, and ends."""
+    """A watch that says one line of its own, and ends."""
 
     line: bytes
 
@@ -199,17 +199,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, answer: http.client.HTTPResponse, *, torn: bool) -> None:
         headers = {k: v for k, v in answer.getheaders() if k.lower() not in _OF_A_CONNECTION}
-        if answer.chunked and not torn:
+        if torn:
+            self._begin(answer.status, {**headers, "Transfer-Encoding": "chunked"})
+            self._tear(answer.read1(_PART))
+        elif answer.chunked:
             self._begin(answer.status, {**headers, "Connection": "close"})
             while part := answer.read1(_PART):
                 self.wfile.write(part)
-            return
-        content = answer.read()
-        self._begin(answer.status, {**headers, "Content-Length": str(len(content))})
-        self.wfile.write(content[: len(content) // 2] if torn else content)
-        if torn:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self.close_connection = True
+        else:
+            content = answer.read()
+            self._begin(answer.status, {**headers, "Content-Length": str(len(content))})
+            self.wfile.write(content)
+
+    def _tear(self, part: bytes) -> None:
+        """Announce a part, send half of it, and reset the connection."""
+        self.wfile.write(b"%x\r\n" % len(part) + part[: len(part) // 2])
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.close_connection = True
 
     def _begin(self, status: int, headers: Mapping[str, str]) -> None:
         self.send_response_only(status)

@@ -73,6 +73,15 @@ def test_an_outage_and_an_unexpected_error_end_their_round_alone() -> None:
         assert loop.problem == ""
 
 
+def test_a_round_that_failed_is_made_up_for_long_before_the_next_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops, "RETRY_INTERVAL", 0.01)
+    rounds = Rounds(DatabaseUnavailable("away"), DatabaseUnavailable("away"))
+    with running(rounds.run_once, interval=LONG):
+        wait_until(lambda: rounds.count == 3)
+
+
 def test_an_outage_however_long_is_no_problem_of_the_loop() -> None:
     rounds = Rounds(*[DatabaseUnavailable("away")] * 3 * ERROR_BUDGET)
     with running(rounds.run_once, interval=timedelta(milliseconds=1)) as loop:

@@ -70,6 +70,17 @@ def test_an_event_brings_a_failing_key_forward() -> None:
     assert take(queue) == "a"
 
 
+def test_nothing_brings_a_key_forward_whose_rest_was_asked_for() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    began = time.monotonic()
+    queue.retry(take(queue), after=2 * FIRST_BACKOFF)
+    queue.add("a")
+    queue.add("a")
+    take(queue)
+    assert time.monotonic() - began >= 2 * FIRST_BACKOFF
+
+
 def test_whoever_waits_is_let_go_when_the_queue_closes() -> None:
     queue: WorkQueue[str] = WorkQueue()
     answers: list[str | None] = []
