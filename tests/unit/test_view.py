@@ -90,6 +90,10 @@ def test_a_job_that_waits_shows_what_it_is_and_nothing_that_it_has_not() -> None
     }
 
 
+def test_a_document_without_a_title_has_none_in_its_view() -> None:
+    assert "title" not in view(replace(PENDING, title=""))["spec"]
+
+
 def test_a_job_that_failed_shows_where_why_and_when() -> None:
     shown = view(FAILED)
     assert shown["spec"]["model"] == "intfloat/multilingual-e5-small 2"
