@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from docgrid_core.settings import DatabaseSettings
+from support.apiserver_proxy import ApiServerProxy
 from support.cluster.control_plane import ControlPlane
 from support.operator_site import OperatorSite
+from support.proxy import Proxy
 
 
 @pytest.fixture
@@ -24,3 +27,20 @@ def site(
         yield release
     finally:
         release.close()
+
+
+@pytest.fixture
+def network(site: OperatorSite) -> Iterator[Proxy]:
+    """Yield the network between operators and the apiserver."""
+    address = urlsplit(site.control_plane.server)
+    with Proxy((str(address.hostname), int(address.port or 0))) as proxy:
+        site.server = f"https://{proxy.endpoint}"
+        yield proxy
+
+
+@pytest.fixture
+def apiserver(site: OperatorSite) -> Iterator[ApiServerProxy]:
+    """Yield an apiserver as operators see it."""
+    with ApiServerProxy(site.control_plane.server) as proxy:
+        site.server = proxy.server
+        yield proxy

@@ -2,9 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,49 +11,16 @@ from support.apiserver_proxy import ApiServerProxy, Refusal, Request, Says, Sile
 from support.operator_site import OperatorProcess, OperatorSite
 from support.proxy import Proxy
 from support.races import wait_until
-from support.worker_process import get
 
 AT_ONCE = 10.0
 """Seconds within which things are as they should be once the apiserver is back, on a busy machine."""
-
-
-@pytest.fixture
-def network(site: OperatorSite) -> Iterator[Proxy]:
-    """Yield the network between operators and the apiserver."""
-    address = urlsplit(site.control_plane.server)
-    with Proxy((str(address.hostname), int(address.port or 0))) as proxy:
-        site.server = f"https://{proxy.endpoint}"
-        yield proxy
-
-
-@pytest.fixture
-def apiserver(site: OperatorSite) -> Iterator[ApiServerProxy]:
-    """Yield an apiserver as operators see it."""
-    with ApiServerProxy(site.control_plane.server) as proxy:
-        site.server = proxy.server
-        yield proxy
-
-
-def is_live(operator: OperatorProcess) -> bool:
-    return get(operator.port, "/livez")[0] == HTTPStatus.OK
-
-
-def is_reconciled(site: OperatorSite, name: str) -> bool:
-    """Tell whether a pool has all of its children and a status of its newest generation."""
-    pool = site.get("indexingworker", name)
-    seen = pool is not None and (pool.get("status") or {}).get("observedGeneration")
-    return (
-        seen == (pool or {"metadata": {}})["metadata"].get("generation")
-        and site.get("deployment", name) is not None
-        and site.get("serviceaccount", name) is not None
-    )
 
 
 def stay_live(operator: OperatorProcess, seconds: float) -> None:
     """Let time pass, and see that the liveness probe is green all the while."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        assert is_live(operator), get(operator.port, "/livez")[1]
+        assert operator.probe("/livez") == ""
         time.sleep(0.5)
 
 
@@ -66,7 +32,7 @@ def test_a_minute_without_the_apiserver_is_made_up_for_within_seconds(
     operator = site.start_ready(operator_resync_interval="1m")
     for name in ("changed", "robbed", "deleted"):
         site.apply_pool(name)
-        wait_until(lambda name=name: is_reconciled(site, name))  # type: ignore[misc]
+        wait_until(lambda name=name: site.is_reconciled(name))  # type: ignore[misc]
     before = len(operator.lines())
     network.refuse()
     site.kubectl("scale", "indexingworker", "changed", "--replicas=3")
@@ -80,7 +46,7 @@ def test_a_minute_without_the_apiserver_is_made_up_for_within_seconds(
 
     def is_whole() -> bool:
         return (
-            all(is_reconciled(site, name) for name in ("robbed", "made-meanwhile", "made-afterwards"))
+            all(site.is_reconciled(name) for name in ("robbed", "made-meanwhile", "made-afterwards"))
             and (site.get("deployment", "changed") or {})["spec"]["replicas"] == 3
             and site.get("deployment", "deleted") is None
         )
@@ -93,7 +59,7 @@ def test_a_minute_without_the_apiserver_is_made_up_for_within_seconds(
 def test_an_apiserver_that_hangs_is_waited_for(site: OperatorSite, network: Proxy) -> None:
     operator = site.start_ready()
     site.apply_pool("robbed")
-    wait_until(lambda: is_reconciled(site, "robbed"))
+    wait_until(lambda: site.is_reconciled("robbed"))
     before = len(operator.lines())
     network.stall()
     site.kubectl("delete", "deployment", "robbed", "--wait=true")
@@ -102,7 +68,7 @@ def test_an_apiserver_that_hangs_is_waited_for(site: OperatorSite, network: Prox
     assert len(operator.lines()) - before < 30
     network.flow()
     wait_until(
-        lambda: is_reconciled(site, "robbed") and is_reconciled(site, "made-meanwhile"), limit=2 * AT_ONCE
+        lambda: site.is_reconciled("robbed") and site.is_reconciled("made-meanwhile"), limit=2 * AT_ONCE
     )
 
 
@@ -111,8 +77,8 @@ def test_connections_that_are_cut_again_and_again_lose_nothing(site: OperatorSit
     for number in range(8):
         network.cut()
         site.apply_pool(f"pool-{number}", replicas=0)
-    wait_until(lambda: all(is_reconciled(site, f"pool-{number}") for number in range(8)))
-    assert is_live(operator)
+    wait_until(lambda: all(site.is_reconciled(f"pool-{number}") for number in range(8)))
+    assert operator.is_live
 
 
 def test_an_apiserver_that_asks_for_rest_gets_it(site: OperatorSite, apiserver: ApiServerProxy) -> None:
@@ -128,7 +94,7 @@ def test_an_apiserver_that_asks_for_rest_gets_it(site: OperatorSite, apiserver: 
     at = [request.at for request in apiserver.faulty() if "/serviceaccounts/" in request.path]
     assert len(at) >= 2
     assert all(later - earlier >= rest for earlier, later in itertools.pairwise(at))
-    wait_until(lambda: is_reconciled(site, "pool"))
+    wait_until(lambda: site.is_reconciled("pool"))
 
 
 def test_a_watch_that_is_throttled_is_made_as_late_as_asked_and_goes_on(
@@ -145,8 +111,8 @@ def test_a_watch_that_is_throttled_is_made_as_late_as_asked_and_goes_on(
         at = [request.at for request in apiserver.faulty() if request.path == path]
         assert all(later - earlier >= rest for earlier, later in itertools.pairwise(at)), path
     site.apply_pool(replicas=0)
-    wait_until(lambda: is_reconciled(site, "pool"), limit=AT_ONCE)
-    assert is_live(operator)
+    wait_until(lambda: site.is_reconciled("pool"), limit=AT_ONCE)
+    assert operator.is_live
 
 
 def times_by_path(apiserver: ApiServerProxy) -> dict[str, int]:
@@ -164,7 +130,7 @@ def test_an_apiserver_that_fails_is_asked_again(
     site.apply_pool(replicas=0)
     stay_live(operator, 5)
     apiserver.heal()
-    wait_until(lambda: is_reconciled(site, "pool"), limit=AT_ONCE)
+    wait_until(lambda: site.is_reconciled("pool"), limit=AT_ONCE)
 
 
 @pytest.mark.parametrize("question", ["writes", "lists", "watches"])
@@ -183,7 +149,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     site.kubectl("annotate", "indexingworker", "pool", "an=event")
     stay_live(operator, 3)
     apiserver.heal()
-    wait_until(lambda: is_reconciled(site, "pool"), limit=AT_ONCE)
+    wait_until(lambda: site.is_reconciled("pool"), limit=AT_ONCE)
 
 
 def test_a_watch_that_is_told_of_an_error_goes_on(site: OperatorSite, apiserver: ApiServerProxy) -> None:
@@ -196,8 +162,8 @@ def test_a_watch_that_is_told_of_an_error_goes_on(site: OperatorSite, apiserver:
     operator.wait_for_line("the watches begin anew")
     apiserver.heal()
     site.apply_pool(replicas=0)
-    wait_until(lambda: is_reconciled(site, "pool"), limit=AT_ONCE)
-    assert is_live(operator)
+    wait_until(lambda: site.is_reconciled("pool"), limit=AT_ONCE)
+    assert operator.is_live
     operator.drain()
     assert operator.wait() == 0
 
@@ -207,7 +173,7 @@ def test_a_watch_that_has_gone_silent_turns_the_probe_red_and_nothing_else(
 ) -> None:
     operator = site.start_ready()
     site.apply_pool(replicas=0)
-    wait_until(lambda: is_reconciled(site, "pool"))
+    wait_until(lambda: site.is_reconciled("pool"))
     apiserver.inject(
         lambda request: request.is_watch and request.path.endswith("/indexingworkers"), Silenced()
     )
@@ -215,11 +181,7 @@ def test_a_watch_that_has_gone_silent_turns_the_probe_red_and_nothing_else(
     site.kubectl("scale", "indexingworker", "pool", "--replicas=2")
     wait_until(lambda: (site.get("deployment") or {})["spec"]["replicas"] == 2)
 
-    def is_red() -> bool:
-        status, body = get(operator.port, "/livez")
-        return status == HTTPStatus.SERVICE_UNAVAILABLE and "the watch of indexingworkers is silent" in body
-
-    wait_until(is_red)
-    assert get(operator.port, "/readyz")[0] == HTTPStatus.OK
+    wait_until(lambda: "the watch of indexingworkers is silent" in operator.probe("/livez"))
+    assert operator.probe("/readyz") == ""
     apiserver.heal()
-    wait_until(lambda: is_live(operator))
+    wait_until(lambda: operator.is_live)

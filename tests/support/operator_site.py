@@ -6,6 +6,7 @@ The operator is a process of its own with exactly the ServiceAccount of `manifes
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -48,6 +49,16 @@ class OperatorProcess(LoggedProcess):
     def __init__(self, environment: Mapping[str, str], *, port: int, log: Path) -> None:
         super().__init__("docgrid_operator", environment, log=log)
         self.port = port
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the kubelet would leave it running."""
+        return self.probe("/livez") == ""
+
+    def probe(self, path: str) -> str:
+        """Return what a probe complains about; empty if nothing."""
+        status, body = get(self.port, path)
+        return "" if status == HTTPStatus.OK else body
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the value of a metric, 0 if it is not there; its labels have to be all of the metric's."""
@@ -134,6 +145,17 @@ class OperatorSite:
         output = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
         found: Object | None = yaml.safe_load(output.out) if output.out else None
         return found
+
+    def is_reconciled(self, name: str = "pool") -> bool:
+        """Tell whether a pool has what it needs to run, and a status of its newest generation."""
+        pool = self.get("indexingworker", name) or {}
+        seen = (pool.get("status") or {}).get("observedGeneration")
+        return (
+            seen is not None
+            and seen == pool["metadata"]["generation"]
+            and self.get("deployment", name) is not None
+            and self.get("serviceaccount", name) is not None
+        )
 
     def condition(self, type_: str, name: str = "pool") -> Mapping[str, str]:
         """Return a condition of an IndexingWorker; empty if it has none."""
