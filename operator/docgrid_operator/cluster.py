@@ -192,7 +192,7 @@ def connect() -> Cluster:
     except ConfigException:
         try:
             config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        except ConfigException:
+        except Exception:  # noqa: BLE001 - the file may hold anything, and each thing fails in its own way
             raise SettingsError(
                 "KUBECONFIG: no usable kubeconfig, and this is not a pod: set KUBECONFIG to one"
             ) from None
