@@ -18,16 +18,19 @@ from pydantic.fields import FieldInfo
 
 from docgrid_core.durations import format_duration
 from docgrid_core.settings import SECTIONS, NonNegativeDuration, PositiveDuration, Section
+from docgrid_operator.settings import OperatorSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations" / "settings.md"
+
+SHOWN: tuple[type[Section], ...] = (*SECTIONS, OperatorSettings)
 
 HEAD = """# Settings
 
 Environment variables, read once when a process starts. A wrong one is named with its value and its rule, and nothing starts. An empty one counts as not set. Durations are written like `30s`, `5m`, `1h30m` (units `ms`, `s`, `m`, `h`).
 
-A worker reads all sections. Commands read what they need; without `DOCGRID_DATABASE_URL` they take database, storage and embedding server from the local stack.
+A worker reads all sections but the operator's. The operator reads Database, Operator, Worker, Maintenance and Log; of Worker it uses how failed jobs are retried, which it hands on to its workers: all else they get from their [IndexingWorker](crds.md). Commands read what they need; without `DOCGRID_DATABASE_URL` they take database, storage and embedding server from the local stack.
 
-This page is made by `tools/settings_page.py` from `docgrid_core.settings`.
+This page is made by `tools/settings_page.py` from `docgrid_core.settings` and `docgrid_operator.settings`.
 """  # noqa: E501 - a paragraph of the page
 
 _PAIR = re.compile(r'_require_(less|at_most)\(self, "(\w+)", "(\w+)"\)')
@@ -48,7 +51,7 @@ def main() -> int:
 
 def build_page() -> str:
     """Return the whole page."""
-    return "\n".join([HEAD, *(build_section(section) for section in SECTIONS)])
+    return "\n".join([HEAD, *(build_section(section) for section in SHOWN)])
 
 
 def build_section(section: type[Section]) -> str:
@@ -125,8 +128,10 @@ def _bounds(field: FieldInfo) -> str:
         for name in ("ge", "le", "min_length", "max_length")
         if (value := getattr(part, name, None)) is not None
     }
-    if "min_length" in limits:
+    if "max_length" in limits:
         return f"of {limits['min_length']} to {limits['max_length']} characters"
+    if "min_length" in limits:
+        return "that is not empty"
     if "le" in limits:
         return f"{limits['ge']} to {limits['le']}"
     return f"≥ {limits['ge']}" if limits else ""
