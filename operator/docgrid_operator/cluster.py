@@ -15,6 +15,7 @@ beyond its HTTP status.
 """
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -37,6 +38,7 @@ PAGE = 500
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
+_UNTYPED = "failed to create typed patch object"
 
 
 class ClusterError(Exception):
@@ -221,6 +223,8 @@ def _refusal(status: int, retry_after: str | None, answer: bytes) -> ClusterErro
             return TooManyRequests(_seconds(retry_after))
         case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return Invalid(_fields(answer))
+        case HTTPStatus.INTERNAL_SERVER_ERROR if _UNTYPED in _message(answer):
+            return Invalid(_untyped_fields(answer))
         case _:
             return ApiUnavailable(f"the apiserver answered {status}")
 
@@ -237,10 +241,22 @@ def _status(answer: bytes) -> Mapping[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
+def _message(answer: bytes) -> str:
+    return str(_status(answer).get("message") or "")
+
+
 def _reason(answer: bytes) -> str:
     """Return what the apiserver says of a request that is not allowed: names of users, kinds and quotas."""
-    message = str(_status(answer).get("message") or "not allowed")
-    return message.replace("\n", " ")[:300]
+    return (_message(answer) or "not allowed").replace("\n", " ")[:300]
+
+
+def _untyped_fields(answer: bytes) -> list[str]:
+    """Return the paths of fields that the kind does not have or has with another type, without their values.
+
+    Server-side apply answers such an object with 500, though only another object will help.
+    """
+    paths = re.findall(r"(?<![\w\"'])((?:\.[A-Za-z][A-Za-z0-9]*|\[[^\]]*\])+): ", _message(answer))
+    return [f"{path.lstrip('.')}: FieldNotOfItsKind" for path in dict.fromkeys(paths)][:10]
 
 
 def _fields(answer: bytes) -> list[str]:

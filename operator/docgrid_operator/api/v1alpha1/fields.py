@@ -54,7 +54,7 @@ _DURATION: dict[str, Any] = {
     "type": "string",
     "format": "duration",
     "maxLength": 16,
-    "pattern": r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h))+$",
+    "pattern": r"^([0-9]{1,6}(\.[0-9]{1,3})?(s|m|h)|[0-9]{1,6}ms)+$",
 }
 
 Interval = Annotated[
