@@ -5,7 +5,7 @@ nothing that changes by itself, so that a steady pool's status is written once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -66,13 +66,22 @@ def derive_conditions(
     model: ModelState,
 ) -> list[Condition]:
     """Return all conditions of a pool, in the order in which they are shown."""
+    model_ready = derive_model_ready(pool, database, model)
     return [
-        derive_available(pool, deployment, pods, problem),
+        _explain_by_model(derive_available(pool, deployment, pods, problem), model_ready),
         derive_progressing(pool, deployment, pods, problem),
         derive_database_reachable(database),
-        derive_model_ready(pool, database, model),
+        model_ready,
         derive_suspended(pool),
     ]
+
+
+def _explain_by_model(available: Condition, model_ready: Condition) -> Condition:
+    """Name a model that is missing as the reason: without it no worker registers, so each ends and begins anew."""
+    ends = {"WorkersNotReady", "CrashLoopBackOff"}
+    if available.status is Status.FALSE and available.reason in ends and model_ready.status is Status.FALSE:
+        return replace(available, reason=model_ready.reason, message=model_ready.message)
+    return available
 
 
 def derive_available(

@@ -18,7 +18,7 @@ from docgrid_operator.conditions import (
     derive_suspended,
 )
 from docgrid_operator.kinds import Object
-from support.pods import build_pod, waiting
+from support.pods import build_pod, terminated, waiting
 from support.pools import build_pool
 
 T, F, U = Status.TRUE, Status.FALSE, Status.UNKNOWN
@@ -237,6 +237,29 @@ def test_all_conditions_are_there_in_their_order_whatever_is_known() -> None:
         "ModelReady",
         "Suspended",
     ]
+
+
+CRASHING = build_pod(state=waiting("CrashLoopBackOff"), last_state=terminated(75, "Error"))
+
+
+@pytest.mark.parametrize(
+    ("model", "pods", "reason"),
+    [
+        (ModelState.MISSING, [], "ModelNotFound"),
+        (ModelState.MISSING, [CRASHING], "ModelNotFound"),
+        (ModelState.MISSING, [NO_IMAGE], "ImagePullBackOff"),
+        (ModelState.NOT_SEARCHABLE, [CRASHING], "ModelNotActive"),
+        (ModelState.READY, [CRASHING], "CrashLoopBackOff"),
+        (ModelState.UNKNOWN, [], "WorkersNotReady"),
+    ],
+)
+def test_a_missing_model_is_named_as_what_keeps_workers_from_being_ready(
+    model: ModelState, pods: list[Object], reason: str
+) -> None:
+    available, *_ = derive_conditions(
+        build_pool(), deployment=None, pods=pods, problem=None, database=REACHED, model=model
+    )
+    assert (available.status, available.reason) == (F, reason)
 
 
 def check(condition: Condition, type_: str, expected: tuple[Status, str, str]) -> None:
