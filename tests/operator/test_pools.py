@@ -38,6 +38,7 @@ def pools(
     ):
         release = OperatorSite(control_plane, namespace, database_settings, folder=tmp_path)
         try:
+            release.start_ready()
             yield Pools(release, documents, node, provider)
             provider.gate.set()
             release.kubectl("delete", "indexingworkers", "--all", "--wait=true")

@@ -18,7 +18,7 @@ PROMISE = 10.0
 
 
 class Pools:
-    """A release with an operator, a store of documents and an embedding server; pools are made of real workers."""
+    """A release whose operator runs, a store of documents and an embedding server; pools are made of real workers."""
 
     def __init__(
         self, release: OperatorSite, documents: Site, node: StandInNode, provider: FakeProvider
@@ -28,7 +28,6 @@ class Pools:
         self.node = node
         self.provider = provider
         release.kubectl("create", "secret", "generic", "storage", *self._keys())
-        release.start_ready()
 
     def _keys(self) -> list[str]:
         storage = self.documents.storage
@@ -64,6 +63,10 @@ class Pools:
         self.make_database_secret()
         self.apply(replicas, **spec)
         self.wait_until_ready(replicas)
+        self.age_workers()
+
+    def age_workers(self) -> None:
+        """Let every worker be old enough to be judged by its pod."""
         tables.change(
             self.release.db, "UPDATE worker_nodes SET started_at = started_at - interval '1 minute'"
         )
@@ -81,7 +84,7 @@ class Pools:
         """Ingest a document and return its job and the pod that holds it; the embedding server lets it wait."""
         self.provider.gate.clear()
         job_id = self.documents.ingest("a text to be embedded")
-        self.provider.wait_for_requests(1)
+        wait_until(lambda: tables.attempts(self.release.db, job_id) and self.holder(job_id))
         return job_id, self.holder(job_id)
 
     def holder(self, job_id: JobId) -> str:
