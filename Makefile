@@ -52,7 +52,7 @@ generate: $(READY) ## Write what is made from the code: page of settings, custom
 	@$(BIN)/python tools/generate_crds.py
 
 bench: $(READY) ## Measure and compare with the targets; ONLY="Q1 V1" picks
-	@$(BIN)/python -m bench $(ONLY)
+	@PYTHONPATH=tests $(BIN)/python -m bench $(ONLY)
 
 lock: $(READY) ## Write requirements.lock from pyproject.toml; ARGS=--upgrade takes the newest versions
 	@$(BIN)/python tools/lock_dependencies.py $(ARGS)

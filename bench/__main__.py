@@ -1,6 +1,7 @@
 """`python -m bench [ID …]`: runs all benchmarks, or those that are named, and writes `docs/benchmarks/`.
 
-Ends with exit code 1 when a target was missed, 2 for an id that does not exist.
+The tests' folder has to be on the path: `make bench` sees to it. Ends with exit code 1 when a target was missed,
+2 for an id that does not exist.
 """
 
 import logging
@@ -9,7 +10,18 @@ from datetime import UTC, datetime
 
 import structlog
 
-from bench import claiming, footprint, kills, recovery, report, storing, throughput
+from bench import (
+    claiming,
+    footprint,
+    kills,
+    operator_pools,
+    operator_views,
+    pod_kills,
+    recovery,
+    report,
+    storing,
+    throughput,
+)
 from bench.figures import Benchmark
 
 ALL = (
@@ -17,9 +29,12 @@ ALL = (
     claiming.BENCHMARK,
     storing.BENCHMARK,
     kills.BENCHMARK,
+    pod_kills.BENCHMARK,
     recovery.BENCHMARK,
     footprint.MEMORY,
     footprint.IMPORT,
+    operator_pools.BENCHMARK,
+    operator_views.BENCHMARK,
 )
 
 
