@@ -27,7 +27,7 @@ RETRY_INTERVAL = 5.0
 
 
 class Loop:
-    """Runs `run_once` every `interval`, and at once when woken, until told to stop.
+    """Runs `run_once` every `interval`, from begin to begin, and at once when woken, until told to stop.
 
     `wake` may come from any thread. Wakes that come close together cost one round: `rest` seconds lie between
     the end of one and the begin of the next. The first round waits for `after`.
@@ -89,10 +89,11 @@ class Loop:
             self._after.wait()
         while not self._stop.is_set():
             self._wake.clear()
+            began = time.monotonic()
             pause = self._round()
             self._stop.wait(pause or self._rest)
             interval = min(self._interval, RETRY_INTERVAL) if self._failing else self._interval
-            self._wake.wait(max(0.0, interval - self._rest))
+            self._wake.wait(max(0.0, began + interval - time.monotonic()))
 
     def _round(self) -> float:
         """Run one round; return how long the apiserver asked to be left alone."""

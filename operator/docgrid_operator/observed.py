@@ -46,16 +46,18 @@ class Observed:
             names = self._pools.get((kind.plural, pool), ())
             return [self._entries[kind.plural, pool.namespace, name].object for name in sorted(names)]
 
-    def tell(self, kind: Kind, obj: Object, *, deleted: bool = False) -> None:
-        """Note what the watch tells."""
+    def tell(self, kind: Kind, obj: Object, *, deleted: bool = False) -> bool:
+        """Note what the watch tells; say whether it is news: not our own write, nor what a list has shown."""
         with self._lock:
             key = _cache_key(kind, obj)
             known = self._entries.get(key)
             if deleted:
                 if known is not None and _same(known.object, obj):
                     self._drop(key)
-                return
+                return True
+            news = known is None or resource_version(known.object) < resource_version(obj)
             self._keep(key, obj).watched = resource_version(obj)
+            return news
 
     def written(self, kind: Kind, obj: Object) -> None:
         """Note the apiserver's answer to a write of ours."""

@@ -125,9 +125,9 @@ class Operator:
                 thread.join(max(0.0, deadline - time.monotonic()))
         log.info("the operator has stopped")
 
-    def enqueue(self, key: Key) -> None:
-        """Have an IndexingWorker reconciled."""
-        self._queue.add(key)
+    def enqueue(self, key: Key, *, after: float = 0.0) -> None:
+        """Have an IndexingWorker reconciled in `after` seconds."""
+        self._queue.add(key, after=after)
 
     def pod_told(self, pod: Object) -> None:
         """Take note of a change of a worker's pod."""

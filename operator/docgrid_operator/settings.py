@@ -38,7 +38,7 @@ class OperatorSettings(Section):
     """how often the workers' pods are listed, besides at once when one of them ends"""
     status_interval: PositiveDuration = timedelta(seconds=10)
     """how often workers and jobs are counted for the IndexingWorkers' status"""
-    views_interval: PositiveDuration = timedelta(seconds=5)
+    views_interval: PositiveDuration = timedelta(seconds=2)
     """how often the IndexingJob views are brought up to date"""
     views_limit: Annotated[int, Field(ge=0, le=5000)] = 500
     """most IndexingJob views; 0 = none"""
@@ -46,7 +46,7 @@ class OperatorSettings(Section):
     """most writes of views in a second"""
     views_redact: bool = False
     """leave titles and addresses of documents out of the views"""
-    reconcilers: Annotated[int, Field(ge=1, le=32)] = 4
+    reconcilers: Annotated[int, Field(ge=1, le=32)] = 8
     """IndexingWorkers that are reconciled at a time"""
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside the pod
     """address of the health and metrics port"""

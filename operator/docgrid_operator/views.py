@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
-from docgrid_core.store.queries.views import ViewRow, view_window
 
 from docgrid_core.database import Database
+from docgrid_core.store.queries.views import ViewRow, view_window
 from docgrid_operator import metrics
 from docgrid_operator.actions import Actions, asks
 from docgrid_operator.applier import Applier
@@ -173,16 +173,21 @@ class Views:
 
 
 class _Pace:
-    """Spreads the writes of a round evenly, and ends the round when its time is over."""
+    """Spreads the writes of a round evenly, and ends the round when its time is over: the next one knows more.
+
+    So a view that is there is never older than two rounds, however many others change.
+    """
 
     def __init__(self, writes_per_second: int, round_time: timedelta) -> None:
         self._gap = 1 / writes_per_second
-        self._left = int(writes_per_second * round_time.total_seconds())
+        self._due = time.monotonic()
+        self._end = self._due + round_time.total_seconds()
 
     @property
     def exhausted(self) -> bool:
-        return self._left <= 0
+        return time.monotonic() >= self._end
 
     def spend(self) -> None:
-        self._left -= 1
-        time.sleep(self._gap)
+        # What slow writes have fallen behind is not made up for: the apiserver is busy then.
+        self._due = max(self._due, time.monotonic() - self._gap) + self._gap
+        time.sleep(max(0.0, self._due - time.monotonic()))

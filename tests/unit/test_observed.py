@@ -26,6 +26,17 @@ def test_the_newest_version_wins_in_whatever_order_they_come() -> None:
     assert found["spec"] == "ours"
 
 
+def test_what_was_written_or_listed_before_is_no_news_from_the_watch() -> None:
+    observed = Observed()
+    assert observed.tell(DEPLOYMENT, obj(1))
+    observed.written(DEPLOYMENT, obj(2))
+    assert not observed.tell(DEPLOYMENT, obj(2))
+    observed.listed(DEPLOYMENT, "n", [obj(3)], since=2)
+    assert not observed.tell(DEPLOYMENT, obj(3))
+    assert observed.tell(DEPLOYMENT, obj(4))
+    assert observed.tell(DEPLOYMENT, obj(4), deleted=True)
+
+
 def test_the_end_of_an_older_object_of_the_name_does_not_hide_the_newer_one() -> None:
     observed = Observed()
     observed.tell(DEPLOYMENT, obj(5, uid="new"))
