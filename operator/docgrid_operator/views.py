@@ -42,12 +42,21 @@ class ViewPlan:
 
 
 def plan_views(desired: Mapping[str, Object], live: Mapping[str, Object]) -> ViewPlan:
-    """Compare the views by name; one that asks for an action stays until it is answered."""
+    """Compare the views by name; one that asks for an action stays until it is answered.
+
+    Whose job changed first comes first: what a round has no time for must not be what the next has none for either.
+    """
+    there = [(view, live[name]) for name, view in desired.items() if name in live]
     return ViewPlan(
-        changed=[(view, live[name]) for name, view in desired.items() if name in live],
+        changed=sorted(there, key=lambda pair: _changed_at(pair[0])),
         surplus=[view for name, view in live.items() if name not in desired and not asks(view)],
         missing=[view for name, view in desired.items() if name not in live],
     )
+
+
+def _changed_at(view: Object) -> str:
+    status = view["status"]
+    return str(status.get("finishedAt") or status.get("startedAt") or status.get("createdAt") or "")
 
 
 class Views:

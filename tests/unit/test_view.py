@@ -15,6 +15,7 @@ from docgrid_operator.api.v1alpha1 import IndexingJob
 from docgrid_operator.api.v1alpha1.indexing_job import IndexingJobSpec, IndexingJobStatus
 from docgrid_operator.kinds import Object
 from docgrid_operator.resources.view import build_view, job_of, view_name
+from docgrid_operator.views import plan_views
 
 CREATED = datetime(2026, 3, 1, 11, 58, 2, 999_999, tzinfo=UTC)
 PENDING = ViewRow(
@@ -164,3 +165,22 @@ def test_every_state_of_a_job_is_shown_as_it_is_called() -> None:
     for state in JobStatus:
         shown: Any = view(replace(PENDING, status=state))
         assert shown["status"]["state"] == shown["metadata"]["labels"]["docgrid.dev/state"] == state.value
+
+
+def test_of_changed_views_the_one_whose_job_changed_first_is_written_first() -> None:
+    rows = [
+        replace(
+            PENDING, job_id=JobId(1), status=JobStatus.PROCESSING, started_at=CREATED + timedelta(seconds=9)
+        ),
+        replace(
+            PENDING, job_id=JobId(2), status=JobStatus.INDEXED, finished_at=CREATED + timedelta(seconds=8)
+        ),
+        replace(
+            PENDING, job_id=JobId(3), status=JobStatus.INDEXED, finished_at=CREATED + timedelta(seconds=4)
+        ),
+    ]
+    views = {
+        f"job-{row.job_id}": build_view(row, namespace="docgrid", owner=None, redact=False) for row in rows
+    }
+    plan = plan_views(views, views)
+    assert [desired["spec"]["jobId"] for desired, _live in plan.changed] == [3, 2, 1]
