@@ -28,6 +28,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.config_exception import ConfigException
 
 from docgrid_core.errors import SettingsError
+from docgrid_operator import metrics
 from docgrid_operator.kinds import FIELD_MANAGER, Kind, Object
 
 CONNECT_TIMEOUT = 5.0
@@ -162,7 +163,20 @@ class Cluster:
         body: Object | None = None,
         content_type: str = _JSON,
     ) -> Object:
-        url = f"{self._configuration.host}{path}?{urlencode(query or {})}"
+        """Make one call and count how it ended."""
+        outcome = "ok"
+        try:
+            return self._ask(method, path, query or {}, body, content_type)
+        except ClusterError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            metrics.API_REQUESTS.labels(verb=method, outcome=outcome).inc()
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str], body: Object | None, content_type: str
+    ) -> Object:
+        url = f"{self._configuration.host}{path}?{urlencode(query)}"
         headers = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": FIELD_MANAGER, **self._auth()}
         # The client turns a body of a JSON type into text itself; YAML, of which JSON is a part, it wants as text.
         sent = json.dumps(body) if content_type == _APPLY else body
