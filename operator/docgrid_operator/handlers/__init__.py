@@ -25,7 +25,7 @@ from docgrid_operator.observed import Observed
 
 Told = Callable[[Object], None]
 
-SETTLE_SECONDS = 0.5
+SETTLE_SECONDS = 1.0
 """How long a pool waits after a change of what belongs to it: a Deployment changes several times in a row."""
 
 
