@@ -4,7 +4,7 @@ Started by the worker and the operator, each with probes of its own.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,11 +18,10 @@ Probe = Callable[[], str]
 
 
 class HealthServer:
-    """Serves `/livez`, `/readyz` and `/metrics` from threads of its own."""
+    """Serves `/metrics` and a process's probes, by their paths, from threads of its own."""
 
-    def __init__(self, host: str, port: int, *, setting: str, live: Probe, ready: Probe) -> None:
+    def __init__(self, host: str, port: int, *, setting: str, probes: Mapping[str, Probe]) -> None:
         """Bind the port; raises `SettingsError` when it is taken, which names `setting`."""
-        probes = {"/livez": live, "/readyz": ready}
 
         class Handler(BaseHTTPRequestHandler):
             timeout = 10

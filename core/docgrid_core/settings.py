@@ -106,7 +106,7 @@ class WorkerSettings(Section):
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet's probes come from outside the pod
     """address of the health and metrics port"""
     health_port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """port of `/livez`, `/readyz`, `/metrics`; 0 = none"""
+    """port of `/livez`, `/readyz`, `/metrics` and `/servingz`; 0 = none"""
     model: str = ""
     """name of the embedding model whose jobs are claimed; empty = the active one"""
     model_version: str = ""

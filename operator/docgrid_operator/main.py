@@ -78,8 +78,7 @@ def _serve_health(own: OperatorSettings, operator: Operator) -> None:
         own.health_host,
         own.health_port,
         setting="DOCGRID_OPERATOR_HEALTH_PORT",
-        live=lambda: operator.problem,
-        ready=lambda: operator.not_ready,
+        probes={"/livez": lambda: operator.problem, "/readyz": lambda: operator.not_ready},
     ).start()
 
 

@@ -18,7 +18,9 @@ COUNTED = Counter("docgrid_test_health", "Something that a test counts")
 def serving(*, live: str = "", ready: str = "") -> Iterator[int]:
     """Serve probes that say this, and yield the port."""
     port = free_ports()
-    server = HealthServer("127.0.0.1", port, setting="A_PORT", live=lambda: live, ready=lambda: ready)
+    server = HealthServer(
+        "127.0.0.1", port, setting="A_PORT", probes={"/livez": lambda: live, "/readyz": lambda: ready}
+    )
     server.start()
     try:
         yield port
@@ -42,5 +44,5 @@ def test_the_port_shows_what_the_process_counts() -> None:
 
 def test_a_taken_port_is_named_with_its_setting_and_free_again_when_stopped() -> None:
     with serving() as port, pytest.raises(SettingsError, match=f"A_PORT={port}: can not listen"):
-        HealthServer("127.0.0.1", port, setting="A_PORT", live=str, ready=str)
-    HealthServer("127.0.0.1", port, setting="A_PORT", live=str, ready=str)._server.server_close()
+        HealthServer("127.0.0.1", port, setting="A_PORT", probes={})
+    HealthServer("127.0.0.1", port, setting="A_PORT", probes={})._server.server_close()

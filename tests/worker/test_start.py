@@ -115,7 +115,7 @@ def test_a_worker_that_is_not_registered_claims_nothing_and_is_not_ready(
     port = free_ports()
     worker = site.start(worker_health_port=str(port))
     worker.wait_for_line("not registered yet", count=2)
-    assert get(port, "/readyz") == (503, "not registered\n")
+    assert get(port, "/readyz") == get(port, "/servingz") == (503, "not registered\n")
     assert get(port, "/livez") == (200, "ok\n")
     models.activate(site.db, "fake-model")
     job_id = site.ingest("at last")
@@ -128,7 +128,7 @@ def test_the_endpoint_tells_whether_the_worker_lives_is_ready_and_what_it_counts
     port = free_ports()
     worker = site.start(worker_health_port=str(port), worker_max_concurrency="1")
     site.wait_indexed(site.ingest("counted"))
-    assert get(port, "/livez") == get(port, "/readyz") == (200, "ok\n")
+    assert get(port, "/livez") == get(port, "/servingz") == get(port, "/readyz") == (200, "ok\n")
     assert get(port, "/nothing")[0] == 404
     wait_until(lambda: 'docgrid_worker_polls_skipped_total{reason="empty queue"}' in get(port, "/metrics")[1])
     status, body = get(port, "/metrics")
@@ -143,7 +143,7 @@ def test_the_endpoint_tells_whether_the_worker_lives_is_ready_and_what_it_counts
     assert metric(get(port, "/metrics")[1], "docgrid_worker_slots_busy") == 1
     worker.drain()
     worker.wait_for_line("draining")
-    assert get(port, "/readyz") == (503, "draining\n")
+    assert get(port, "/readyz") == get(port, "/servingz") == (503, "draining\n")
     assert get(port, "/livez") == (200, "ok\n")
     provider.gate.set()
     assert worker.wait() == 0

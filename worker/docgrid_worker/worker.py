@@ -70,19 +70,25 @@ class Worker:
             worker.health_host,
             worker.health_port,
             setting="DOCGRID_WORKER_HEALTH_PORT",
-            live=self._why_not_live,
-            ready=self._why_not_ready,
+            probes={
+                "/livez": self._why_not_live,
+                "/servingz": self._why_not_serving,
+                "/readyz": self._why_not_ready,
+            },
         ).start()
 
     def _why_not_live(self) -> str:
         return "" if self._runtime is None else self._runtime.stuck_thread()
 
-    def _why_not_ready(self) -> str:
+    def _why_not_serving(self) -> str:
+        """Say why it is no member of its pool. An outage is not a reason: it would make every pod unready at once."""
         if self._runtime is None:
             return "not registered"
-        if self._lifecycle.ending.is_set():
-            return "draining"
-        return "" if self._runtime.reaches_database() else "the database can not be reached"
+        return "draining" if self._lifecycle.ending.is_set() else ""
+
+    def _why_not_ready(self) -> str:
+        reaches_database = self._runtime is not None and self._runtime.reaches_database()
+        return self._why_not_serving() or ("" if reaches_database else "the database can not be reached")
 
     def _register(self) -> RegisteredWorker | None:
         """Register, trying again for the start-up limit: database and model may come up after the worker."""

@@ -72,7 +72,7 @@ def _build_container(pool: IndexingWorker, defaults: WorkerDefaults) -> Object:
         "resources": pool.spec.resources or _default_resources(pool.spec.concurrency),
         "startupProbe": _probe("/livez", period=1, failures=90),
         "livenessProbe": _probe("/livez", period=10, failures=3),
-        "readinessProbe": _probe("/readyz", period=5, failures=2),
+        "readinessProbe": _probe("/servingz", period=5, failures=2),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
