@@ -15,6 +15,7 @@ from typing import Self
 import psycopg
 import pytest
 
+from docgrid_cli.local.ports import free_ports
 from docgrid_cli.local.postgres import EmbeddedPostgres
 from docgrid_core.errors import DatabaseUnavailable
 from docgrid_core.jobs import JobId
@@ -27,7 +28,7 @@ from support.fake_provider import FakeProvider
 from support.races import wait_until
 from support.servers import embedded_postgres
 from support.site import Site, fake_site
-from support.worker_process import DEAD_THRESHOLD, WorkerProcess
+from support.worker_process import DEAD_THRESHOLD, WorkerProcess, get
 
 # Longer than any outage here: a lease that runs out meanwhile is another promise.
 LONG_LEASE = {"worker_lease_duration": "10m"}
@@ -139,6 +140,18 @@ def test_an_outage_longer_than_the_dead_threshold_fences_nobody_and_costs_no_ret
     site.wait_indexed(job_id)
     require_unharmed(site, worker, job_id)
     assert errors_per_second(worker) == 1
+
+
+def test_an_outage_makes_a_worker_unready_but_its_pod_stays_in_its_pool(
+    site: Site, server: EmbeddedPostgres
+) -> None:
+    port = free_ports()
+    site.start_registered(worker_health_port=str(port))
+    server.stop()
+    wait_until(lambda: get(port, "/readyz") == (503, "the database can not be reached\n"))
+    assert get(port, "/servingz") == get(port, "/livez") == (200, "ok\n")
+    come_back(site, server)
+    wait_until(lambda: get(port, "/readyz") == (200, "ok\n"))
 
 
 def test_a_server_killed_under_running_jobs_costs_no_retry(
