@@ -28,7 +28,7 @@ from docgrid_operator.kinds import (
 from docgrid_operator.observed import Observed
 from docgrid_operator.plan import difference, digest
 from docgrid_operator.resources import WorkerDefaults, build_children
-from docgrid_operator.status import Counts, build_status
+from docgrid_operator.status import Counts, build_status, leave_out
 
 log = structlog.get_logger(__name__)
 
@@ -150,7 +150,7 @@ class Reconciler:
         if self._pruned.get(key) == (_digest_status(desired["status"]), _digest_status(previous)):
             return
         try:
-            answer = self._cluster.apply_status(INDEXING_WORKER, desired)
+            answer = self._write_status(desired)
         except NotFound:
             return
         self._observed.written(INDEXING_WORKER, answer)
@@ -158,6 +158,17 @@ class Reconciler:
         if left := difference(desired["status"], taken, "status"):
             self._pruned[key] = _digest_status(desired["status"]), _digest_status(taken)
             self._report_outdated(raw, left)
+
+    def _write_status(self, desired: Object) -> Object:
+        """Write a status; an older CustomResourceDefinition refuses fields that it does not have: without them."""
+        while True:
+            try:
+                return self._cluster.apply_status(INDEXING_WORKER, desired)
+            except Invalid as refusal:
+                smaller = leave_out(desired, refusal.fields)  # it may name one of them at a time
+                if smaller == desired:
+                    raise
+                desired = smaller
 
     def _note_scaling(self, raw: Object, before: Object, after: Object) -> None:
         old, new = before["spec"].get("replicas", 1), after["spec"].get("replicas", 1)

@@ -1,5 +1,6 @@
 """The status of an IndexingWorker, as it should be written. Pure; the reconciler calls it."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,3 +70,15 @@ def _dated(condition: Condition, pool: IndexingWorker, previous: Object, now: da
         "observedGeneration": pool.generation,
         "lastTransitionTime": before["lastTransitionTime"] if same else format_time(now),
     }
+
+
+def leave_out(obj: Object, fields: Sequence[str]) -> Object:
+    """Return the object without the fields whose paths these are, each up to a colon; of a list all is left out."""
+    left: Object = copy.deepcopy(obj)
+    for field in fields:
+        *parents, name = field.partition(":")[0].partition("[")[0].split(".")
+        place: Any = left
+        for parent in parents:
+            place = place.get(parent) or {}
+        place.pop(name, None)
+    return left

@@ -14,7 +14,7 @@ from docgrid_operator.conditions import (
     derive_conditions,
 )
 from docgrid_operator.kinds import Object
-from docgrid_operator.status import Counts, build_status
+from docgrid_operator.status import Counts, build_status, leave_out
 from support.pods import build_pod, waiting
 from support.pools import UID, build_pool
 
@@ -135,6 +135,13 @@ def test_a_conditions_time_is_its_own_whatever_the_order() -> None:
     after = status(condition(type_="Available"), condition(type_="Suspended"), previous=before, now=LATER)
     times = [one["lastTransitionTime"] for one in after["conditions"]]
     assert times == ["2026-03-01T12:05:00Z", "2026-03-01T12:00:00Z"]
+
+
+def test_fields_that_a_kind_does_not_have_are_left_out_by_their_paths() -> None:
+    status = {"queue": {"ready": 1, "failed": 2}, "conditions": [{"type": "Available"}], "replicas": 3}
+    fields = ["status.queue.failed: X", 'status.conditions[type="Available"].foo: X', "status.other.a: X"]
+    assert leave_out({"status": status}, fields) == {"status": {"queue": {"ready": 1}, "replicas": 3}}
+    assert status["queue"] == {"ready": 1, "failed": 2}
 
 
 def test_a_status_that_somebody_overwrote_is_written_anew() -> None:
