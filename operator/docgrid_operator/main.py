@@ -1,17 +1,14 @@
-"""The operator's entry: settings, the clients, kopf's watches, and a clean end.
+"""The operator's entry: settings, the clients, the watches, and a clean end.
 
 Exit codes: 0 stopped by a signal · 2 bad settings · 1 anything else.
 """
 
-import itertools
+import asyncio
 import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
 
-import kopf
 import structlog
 
 from docgrid_core.database import Database
@@ -19,19 +16,16 @@ from docgrid_core.errors import SettingsError
 from docgrid_core.health import HealthServer
 from docgrid_core.logconfig import configure_logging
 from docgrid_core.settings import load_group
-from docgrid_operator import handlers
+from docgrid_operator import watches
 from docgrid_operator.cluster import Cluster, ClusterError, connect
 from docgrid_operator.kinds import INDEXING_JOB, INDEXING_WORKER
 from docgrid_operator.operator import Operator
-from docgrid_operator.resync import WATCHED, label_selector
 from docgrid_operator.settings import OperatorSettings, Settings
 
 log = structlog.get_logger(__name__)
 
-WATCH_SECONDS = 300
-"""How long one watch request lasts before it is made anew."""
 RETRY_SECONDS = 2.0
-"""Between two looks for our kinds, and before kopf is started again."""
+"""Between two looks for our kinds, and before the watches begin anew."""
 LIBRARY_SECONDS = 60.0
 """In which a library is let say one line of a level: kopf says one for each try of each watch."""
 
@@ -107,16 +101,9 @@ def serve(cluster: Cluster, operator: Operator, own: OperatorSettings) -> None:
     kopf ends when a watch is told of an error that it does not know, or of a kind that is gone. Nothing is wrong
     with the rest of the operator then, so the watches begin anew.
     """
-    registry = _build_registry(operator)
     while True:
         try:
-            kopf.run(
-                registry=registry,
-                settings=_kopf_settings(),
-                standalone=True,
-                clusterwide=own.namespaces is None,
-                namespaces=own.namespaces or (),
-            )
+            asyncio.run(watches.follow(operator, own.namespaces))
         except Exception as error:  # noqa: BLE001 - whatever it is, the text may carry anything
             _exit_when_told()
             log.warning("the watches begin anew", error_type=type(error).__name__)
@@ -124,50 +111,6 @@ def serve(cluster: Cluster, operator: Operator, own: OperatorSettings) -> None:
             wait_for_kinds(cluster, operator)
         else:
             return
-
-
-def _build_registry(operator: Operator) -> kopf.OperatorRegistry:
-    registry = kopf.OperatorRegistry()
-    handlers.register(
-        registry,
-        operator.observed,
-        enqueue=operator.enqueue,
-        pod_told=operator.pod_told,
-        view_told=operator.view_told,
-    )
-
-    @kopf.on.login(registry=registry)
-    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_via_client(**arguments)
-
-    return registry
-
-
-def _kopf_settings() -> kopf.OperatorSettings:
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = (
-        False  # Events are ours to write: aggregated, and only those that a person needs
-    )
-    settings.scanning.disabled = True  # which namespaces and kinds are watched is known at the start
-    settings.peering.standalone = True
-    settings.watching.server_timeout = WATCH_SECONDS
-    settings.watching.client_timeout = WATCH_SECONDS + 30
-    settings.watching.connect_timeout = 10
-    settings.networking.connect_timeout = 10
-    settings.networking.request_timeout = 30
-    settings.networking.error_backoffs = _Backoffs()
-    for kind in WATCHED:
-        if selector := label_selector(kind):
-            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
-    return settings
-
-
-class _Backoffs:
-    """Seconds between the tries of a watch: without an end, because an apiserver may be away for long."""
-
-    def __iter__(self) -> Iterator[float]:
-        yield from (0.5, 1, 2)
-        yield from itertools.repeat(3)
 
 
 class _Sparse(logging.Filter):

@@ -32,7 +32,7 @@ def release(
 @pytest.fixture
 def site(release: tuple[OperatorSite, OperatorProcess]) -> Iterator[OperatorSite]:
     yield release[0]
-    release[0].kubectl("delete", "indexingworkers", "--all", "--wait=true")
+    release[0].kubectl("delete", "indexingworkers,horizontalpodautoscalers", "--all", "--wait=true")
     wait_until(lambda: release[0].kubectl("get", "deployments,poddisruptionbudgets", "-o", "name").out == "")
 
 

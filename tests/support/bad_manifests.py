@@ -54,7 +54,7 @@ class Bad:
         return manifest
 
 
-DURATION = r"should match '^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h))+$'"
+DURATION = r"should match '^([0-9]{1,6}(\.[0-9]{1,3})?(s|m|h)|[0-9]{1,6}ms)+$'"
 POSITIVE = "must be greater than 0 and at most ten years"
 BUDGET = "must have one of minAvailable and maxUnavailable, and not both"
 NUMBER = "must be a number, 0 or more, or a percentage such as 50%"
