@@ -15,15 +15,13 @@ from typing import Any
 import psutil
 
 from bench.servers import scratch_folder
-from docgrid_core.settings import DatabaseSettings, MaintenanceSettings
-from docgrid_operator.settings import OperatorSettings
+from docgrid_core.settings import DatabaseSettings
 from support.cluster import binaries
 from support.cluster.control_plane import ControlPlane
 from support.cluster.fixtures import create_namespace, install_crds
-from support.operator_site import FAST, OperatorProcess, OperatorSite
+from support.operator_site import OperatorProcess, OperatorSite, default_intervals
 
 NAMESPACE = "bench"
-_TESTS_OWN = "DOCGRID_DATABASE_CONNECT_TIMEOUT", "DOCGRID_OPERATOR_HEALTH_HOST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Release:
 
     def __init__(self, site: OperatorSite) -> None:
         self.site = site
-        self.operator: OperatorProcess = site.start_ready(**_defaults())
+        self.operator: OperatorProcess = site.start_ready(**default_intervals())
 
     def requests(self, *, since: int = 0) -> list[Request]:
         """Return what succeeded since a mark of the audit log."""
@@ -100,19 +98,6 @@ def running(database: DatabaseSettings) -> Iterator[Release]:
                 yield Release(site)
         finally:
             plane.stop()
-
-
-def _defaults() -> dict[str, str]:
-    """Return the settings that tests make faster, as an installation has them."""
-    fields = {
-        **{f"DOCGRID_OPERATOR_{n.upper()}": f for n, f in OperatorSettings.model_fields.items()},
-        **{f"DOCGRID_MAINTENANCE_{n.upper()}": f for n, f in MaintenanceSettings.model_fields.items()},
-    }
-    return {
-        name.removeprefix("DOCGRID_").lower(): f"{fields[name].default.total_seconds():g}s"
-        for name in FAST
-        if name not in _TESTS_OWN
-    }
 
 
 def _request(event: dict[str, Any]) -> Request:

@@ -181,7 +181,7 @@ def test_who_runs_who_has_just_begun_and_who_is_not_ours_is_left_alone(
     tables.change(site.db, LONG_AGO)
     young = busy_worker(site, "young", old=False)
     site.kubectl("delete", "pod", young.pod, "--force", "--grace-period=0")
-    site.operators[0].wait_for_rounds("liveness", 3)
+    site.operators[0].wait_for_rounds("liveness", count=3)
     rows = [foreign, local, running.run.worker, young.run.worker]
     assert {tables.worker(site.db, worker.id).status for worker in rows} <= {"ACTIVE", "IDLE"}
 

@@ -87,7 +87,7 @@ def test_a_restart_of_the_database_is_not_worth_a_condition(
     site.apply_pool(replicas=0)
     site.wait_for_condition("DatabaseReachable", "True", "Connected")
     line.cut()
-    operator.wait_for_rounds("maintenance", 4)
+    operator.wait_for_rounds("maintenance", count=4)
     assert not has_event(site, "DatabaseUnavailable")
     assert site.condition("DatabaseReachable")["status"] == "True"
 

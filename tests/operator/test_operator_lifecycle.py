@@ -34,8 +34,7 @@ def test_two_operators_at_once_agree_on_everything(site: OperatorSite) -> None:
         operator.wait_for_rounds("status")
     mark = site.control_plane.audit.mark()
     for operator in both:
-        for loop in LOOPS:
-            operator.wait_for_rounds(loop)
+        operator.wait_for_rounds(*LOOPS)
     assert site.writes(since=mark) == []
     generations = [site.get("deployment", f"pool-{number}") for number in range(4)]
     assert [deployment and deployment["metadata"]["generation"] for deployment in generations] == [1] * 4
@@ -45,6 +44,7 @@ def test_two_operators_recover_each_job_once(site: OperatorSite, db: Database) -
     worker = factories.register_worker(db)
     jobs = [factories.run(db, worker=worker).document.job_id for _ in range(20)]
     both = [site.start_ready(), site.start_ready()]
+    tables.change(db, "UPDATE worker_nodes SET dead_threshold = interval '1 second'")
     tables.silence(db, worker.id)
     wait_until(lambda: all(tables.job(db, job).status == "PENDING" for job in jobs))
     for operator in both:

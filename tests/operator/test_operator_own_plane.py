@@ -161,8 +161,7 @@ def test_kinds_of_an_older_release_are_named_by_the_field_they_drop_and_written_
     own_site.wait_for_condition("ModelReady", "True", "ModelActive")
     operator.wait_for_rounds("status")
     mark = own_site.control_plane.audit.mark()
-    for loop in ("resync", "status", "views"):
-        operator.wait_for_rounds(loop)
+    operator.wait_for_rounds("resync", "status", "views")
     # The Event may count up once more: it is written every few seconds at most.
     assert [write for write in own_site.writes(since=mark) if write.resource != "events"] == []
     install_crds(own_site.control_plane.kubectl())

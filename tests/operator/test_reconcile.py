@@ -148,8 +148,7 @@ def test_nothing_is_written_when_nothing_changed(site: OperatorSite, operator: O
     site.kubectl(
         "annotate", "indexingworker", "pool-0", "somebody=touched"
     )  # reconciled, and found as it should be
-    for loop in ("status", "views", "liveness", "events", "resync"):
-        operator.wait_for_rounds(loop)
+    operator.wait_for_rounds("status", "views", "liveness", "events", "resync")
     assert site.writes(since=mark) == []
     assert len(operator.lines()) == rounds
 

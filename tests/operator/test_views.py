@@ -241,9 +241,7 @@ def test_nothing_is_written_while_nothing_happens_to_a_job(
     wait_until(lambda: names(site) == {f"job-{job_id}" for job_id in jobs})
     operator.wait_for_rounds("events")
     mark = site.control_plane.audit.mark()
-    for _ in range(2):
-        operator.wait_for_rounds("views")
-        operator.wait_for_rounds("resync")
+    operator.wait_for_rounds("views", "resync", count=3)
     assert site.writes(since=mark) == []
 
 

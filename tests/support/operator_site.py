@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from docgrid_cli.local.ports import free_ports
 from docgrid_core.database import Database
-from docgrid_core.settings import DatabaseSettings
+from docgrid_core.settings import DatabaseSettings, MaintenanceSettings
+from docgrid_operator.settings import OperatorSettings
 from support.cluster.audit import Write
 from support.cluster.control_plane import ControlPlane
 from support.cluster.fixtures import create_namespace
@@ -31,7 +32,7 @@ MANIFESTS = TESTS.parent / "manifests"
 SERVICE_ACCOUNT = "docgrid-operator"
 
 FAST = {
-    "DOCGRID_OPERATOR_RESYNC_INTERVAL": "5s",
+    "DOCGRID_OPERATOR_RESYNC_INTERVAL": "2s",
     "DOCGRID_OPERATOR_STATUS_INTERVAL": "1s",
     "DOCGRID_OPERATOR_VIEWS_INTERVAL": "1s",
     "DOCGRID_OPERATOR_LIVENESS_INTERVAL": "2s",
@@ -69,10 +70,14 @@ class OperatorProcess(LoggedProcess):
                     return float(sample.value)
         return 0.0
 
-    def wait_for_rounds(self, loop: str, count: int = 2) -> None:
-        """Wait until a loop has run `count` more rounds: one that is under way may have begun too early."""
-        target = self.metric("docgrid_operator_loop_seconds_count", loop=loop) + count
-        wait_until(lambda: self.metric("docgrid_operator_loop_seconds_count", loop=loop) >= target)
+    def wait_for_rounds(self, *loops: str, count: int = 2) -> None:
+        """Wait until each loop has run `count` more rounds: one that is under way may have begun too early."""
+        targets = {loop: self.rounds(loop) + count for loop in loops}
+        wait_until(lambda: all(self.rounds(loop) >= target for loop, target in targets.items()))
+
+    def rounds(self, loop: str) -> float:
+        """Return how many rounds a loop has run."""
+        return self.metric("docgrid_operator_loop_seconds_count", loop=loop)
 
 
 class OperatorSite:
@@ -192,6 +197,19 @@ def running_site(
             control_plane.api.delete(f"/api/v1/namespaces/{namespace}")
     finally:
         drop_database(postgres_url, database)
+
+
+def default_intervals() -> dict[str, str]:
+    """Return the intervals that tests make shorter, as an installation has them: overrides for `start`."""
+    fields = {
+        **{f"DOCGRID_OPERATOR_{n.upper()}": f for n, f in OperatorSettings.model_fields.items()},
+        **{f"DOCGRID_MAINTENANCE_{n.upper()}": f for n, f in MaintenanceSettings.model_fields.items()},
+    }
+    return {
+        name.removeprefix("DOCGRID_").lower(): f"{fields[name].default.total_seconds():g}s"
+        for name in FAST
+        if name.endswith("_INTERVAL")
+    }
 
 
 def build_pool(name: str = "pool", **spec: Any) -> Object:

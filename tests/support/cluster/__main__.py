@@ -1,7 +1,7 @@
 """`make cluster-up` and `make cluster-down`: a control plane and a node in the background, for a person.
 
 `up` starts `serve` and returns when it is ready; `serve` lives until `down` ends it. All of it lies in a folder
-beside the local stack's data and is new each time.
+beside the local stack's data and is new each time. `prepare` makes the programs, for test runs, and starts nothing.
 """
 
 import os
@@ -106,8 +106,11 @@ def main() -> int:
     commands: dict[str, Callable[[Places], None]] = {"up": up, "down": down, "serve": serve}
     places = Places(home_folder().with_name("docgrid-cluster"))
     try:
-        prepare(places.folder)
-        commands[sys.argv[1]](places)
+        if sys.argv[1] == "prepare":
+            binaries.prepare(_say)
+        else:
+            prepare(places.folder)
+            commands[sys.argv[1]](places)
     except (ClusterUnavailable, LocalStackError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

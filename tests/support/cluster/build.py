@@ -44,7 +44,7 @@ def find_or_build(folder: Path, given: Iterable[Path], report: Callable[[str], N
         f"building Kubernetes {version()} once into {target}: 450 MB of sources, about 6 minutes on 2 cores"
     )
     with cache.filled(target) as scratch:
-        _Build(command(scratch), report).run()
+        _Build(scratch, report).run()
     return {name: target / name for name in PROGRAMS}
 
 
@@ -64,8 +64,8 @@ def command(target: Path) -> Sequence[str]:
 class _Build:
     """One run of the Go tool: what it says is counted, and its last words are kept in case it fails."""
 
-    def __init__(self, build: Sequence[str], report: Callable[[str], None]) -> None:
-        self._command = build
+    def __init__(self, scratch: Path, report: Callable[[str], None]) -> None:
+        self._scratch = scratch
         self._report = report
         self._downloads = 0
         self._packages = 0
@@ -74,9 +74,14 @@ class _Build:
     def run(self) -> None:
         try:
             child = subprocess.Popen(
-                self._command,
+                command(self._scratch),
                 cwd=MODULE,
-                env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"},
+                env={
+                    **os.environ,
+                    "CGO_ENABLED": "0",
+                    "GOFLAGS": "-mod=readonly",
+                    "GOTMPDIR": str(self._scratch),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -1,13 +1,13 @@
 """A pytest plugin: one control plane a session, a namespace a test, kubectl in it.
 
-If a test of the run asks for the control plane, its programs are made before the first test: a cold build takes
-minutes, more than a test may. Where they can not be had, the tests that need them are skipped with the reason.
+If a test of the run asks for the control plane, its programs are made beside the tests before it: a cold build
+takes minutes, more than a test may. Where they can not be had, the tests that need them are skipped with the reason.
 """
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +16,7 @@ import pytest
 
 from support.cluster import binaries
 from support.cluster.api import Api
+from support.cluster.background import Preparation
 from support.cluster.binaries import Binaries
 from support.cluster.control_plane import NODE, ControlPlane
 from support.cluster.errors import ApiError, ClusterUnavailable
@@ -26,24 +27,44 @@ from support.leaks import MARK
 from support.races import wait_until
 
 CRDS = TESTS.parent / "crds"
+_PREPARATION = pytest.StashKey[Preparation]()
 _OUTCOME = pytest.StashKey[Binaries | ClusterUnavailable]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Make the programs now if one of the tests will need them, and tell on the terminal how far it is."""
-    if session.config.option.collectonly or not any(_needs_cluster(item) for item in session.items):
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    terminal = session.config.pluginmanager.getplugin("terminalreporter")
+    """Begin to make the programs if one of the tests will need them."""
+    if not session.config.option.collectonly and any(_needs_cluster(item) for item in session.items):
+        session.config.stash[_PREPARATION] = Preparation()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Have the programs before the first test that needs them, and outside of its time limit."""
+    if _needs_cluster(item) and _OUTCOME not in item.config.stash:
+        item.config.stash[_OUTCOME] = _finish(item.config)
+    return (yield)
+
+
+def _finish(config: pytest.Config) -> Binaries | ClusterUnavailable:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    terminal = config.pluginmanager.getplugin("terminalreporter")
 
     def report(line: str) -> None:
         with capture.global_and_fixture_disabled():
             terminal.write_line(line)
 
+    config.stash[_PREPARATION].wait(report)
     try:
-        session.config.stash[_OUTCOME] = binaries.prepare(report)
+        return binaries.prepare(report)
     except ClusterUnavailable as reason:
-        session.config.stash[_OUTCOME] = reason
+        return reason
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what a run that ended early still makes, before the leak check sees it."""
+    if (preparation := session.config.stash.get(_PREPARATION, None)) is not None:
+        preparation.stop()
 
 
 @pytest.fixture(scope="session")
