@@ -7,13 +7,22 @@ the transaction and the removal of the annotation, the transaction changes nothi
 import structlog
 
 from docgrid_core.database import Database
-from docgrid_core.errors import RefusedError
+from docgrid_core.errors import DatabaseUnavailable, DocGridError, RefusedError
 from docgrid_core.jobs import JobId
 from docgrid_core.store import control
-from docgrid_operator.cluster import Cluster, Conflict, NotFound
+from docgrid_operator.cluster import (
+    ApiUnavailable,
+    Cluster,
+    ClusterError,
+    Conflict,
+    NotFound,
+    TooManyRequests,
+)
 from docgrid_operator.events import EventRecorder, EventType
 from docgrid_operator.kinds import CANCEL_ANNOTATION, INDEXING_JOB, RETRY_ANNOTATION, Object, key_of
+from docgrid_operator.loops import note_progress
 from docgrid_operator.observed import Observed
+from docgrid_operator.pace import Pace
 from docgrid_operator.resources.view import job_of
 
 log = structlog.get_logger(__name__)
@@ -28,19 +37,48 @@ def asks(view: Object) -> bool:
 
 
 class Actions:
-    """Carries out what annotations ask for."""
+    """Carries out what annotations ask for. A loop runs it, not that of the views: a job may be locked for long."""
 
-    def __init__(self, db: Database, cluster: Cluster, observed: Observed, events: EventRecorder) -> None:
+    def __init__(
+        self,
+        db: Database,
+        cluster: Cluster,
+        observed: Observed,
+        events: EventRecorder,
+        *,
+        namespace: str,
+        pace: Pace,
+    ) -> None:
         self._db = db
         self._cluster = cluster
         self._observed = observed
         self._events = events
+        self._namespace = namespace
+        self._pace = pace
 
-    def answer(self, view: Object) -> None:
-        """Do what a view asks for, note an Event, remove the annotation.
+    def concerns(self, view: Object) -> bool:
+        """Say whether a view of this release asks for something."""
+        return key_of(view).namespace == self._namespace and asks(view)
 
-        Raises what database and cluster raise: the annotation is still there then, and is answered again.
+    def run_once(self) -> None:
+        """Answer every view that asks; raises `ApiUnavailable`, `TooManyRequests` and `DatabaseUnavailable`.
+
+        One that can not be answered for another reason is asked again in the next round, and holds up no other.
         """
+        for view in self._observed.all(INDEXING_JOB):
+            if not self.concerns(view):
+                continue
+            note_progress()
+            try:
+                self._answer(view)
+            except (ApiUnavailable, TooManyRequests, DatabaseUnavailable):
+                raise
+            except (ClusterError, DocGridError) as error:
+                problem = type(error).__name__
+                log.warning("an annotation can not be answered", view=key_of(view).name, problem=problem)
+            self._pace.spend()
+
+    def _answer(self, view: Object) -> None:
         # 1. The transaction; 2. the Event; 3. the annotation. A crash after 1. repeats it, which changes nothing.
         self._carry_out(view)
         self._remove_annotations(view)
@@ -76,7 +114,8 @@ class Actions:
 
     def _remove_annotations(self, view: Object) -> None:
         key = key_of(view)
-        patch = {"metadata": {"uid": view["metadata"]["uid"], "annotations": dict.fromkeys(_ACTIONS)}}
+        asked = [action for action in _ACTIONS if action in view["metadata"]["annotations"]]
+        patch = {"metadata": {"uid": view["metadata"]["uid"], "annotations": dict.fromkeys(asked)}}
         try:
             self._observed.written(INDEXING_JOB, self._cluster.merge(INDEXING_JOB, *key, patch))
         except (Conflict, NotFound):

@@ -3,7 +3,7 @@
 import structlog
 
 from docgrid_operator.cluster import Cluster
-from docgrid_operator.kinds import Kind, Object, key_of
+from docgrid_operator.kinds import Key, Kind, Object, key_of
 from docgrid_operator.observed import Observed
 from docgrid_operator.plan import derive_difference, digest, stamp
 
@@ -46,6 +46,10 @@ class Applier:
         else:
             self._settled.pop(child, None)
         return answer
+
+    def forget(self, kind: Kind, key: Key) -> None:
+        """Forget what was remembered of an object that is gone."""
+        self._settled.pop((kind.plural, *key), None)
 
 
 def _settlement(desired: Object, live: Object) -> tuple[str, str]:

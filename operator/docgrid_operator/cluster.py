@@ -129,6 +129,12 @@ class Cluster:
         query = {"fieldManager": FIELD_MANAGER}
         return self._call("PATCH", _path(kind, namespace, name), query, body=patch, content_type=_MERGE)
 
+    def merge_status(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
+        """Change an object's status by a JSON merge patch."""
+        query = {"fieldManager": FIELD_MANAGER}
+        path = _path(kind, namespace, name, "status")
+        return self._call("PATCH", path, query, body=patch, content_type=_MERGE)
+
     def create(self, kind: Kind, obj: Object) -> Object:
         """Create an object; raises `Conflict` if its name is taken."""
         query = {"fieldManager": FIELD_MANAGER}

@@ -14,7 +14,15 @@ from docgrid_operator.kinds import Object
 from docgrid_operator.obstacles import Problem, find_obstacle, find_replica_failure
 from docgrid_operator.resources.deployment import desired_replicas
 
-__all__ = ["Condition", "DatabaseState", "ModelState", "Problem", "Status", "derive_conditions"]
+__all__ = [
+    "NOT_ASKED_YET",
+    "Condition",
+    "DatabaseState",
+    "ModelState",
+    "Problem",
+    "Status",
+    "derive_conditions",
+]
 
 
 class Status(StrEnum):
@@ -52,6 +60,8 @@ class DatabaseState:
     error: str = ""
 
 
+NOT_ASKED_YET = "NotAskedYet"
+"""The reason of a condition that the operator does not know yet, because it has just started."""
 _LATE = "ProgressDeadlineExceeded"
 """What the Deployment's controller says of a rollout that has not got on for `progressDeadlineSeconds`."""
 
@@ -121,11 +131,13 @@ def derive_progressing(
         return Condition(
             progressing, Status.TRUE, "Updating", "the Deployment has not seen its newest spec yet"
         )
+    obstacle = find_obstacle(pods) or find_replica_failure(status)
+    held_up = f": {obstacle.message}" if obstacle else ""
     if _is_rolling_out(pool, status):
-        return _derive_rollout(deployment, find_obstacle(pods) or find_replica_failure(status))
+        return _derive_rollout(deployment, held_up)
     wanted = desired_replicas(pool)
     if int(status.get("availableReplicas") or 0) < wanted:
-        return Condition(progressing, Status.TRUE, "Starting", "new workers are not ready yet")
+        return Condition(progressing, Status.TRUE, "Starting", f"new workers are not ready yet{held_up}")
     if int(status.get("replicas") or 0) > wanted or any(map(_is_ending, pods)):
         return Condition(progressing, Status.TRUE, "ScalingDown", "workers that are not wanted are ending")
     return Condition(progressing, Status.FALSE, "RolledOut", "every worker has the newest spec")
@@ -143,9 +155,8 @@ def _is_ending(pod: Object) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _derive_rollout(deployment: Object, obstacle: Problem | None) -> Condition:
+def _derive_rollout(deployment: Object, held_up: str) -> Condition:
     progressing = "Progressing"
-    held_up = f": {obstacle.message}" if obstacle else ""
     if (deployment.get("spec") or {}).get("paused"):
         return Condition(
             progressing, Status.FALSE, "Paused", "the Deployment is paused: `kubectl rollout resume` goes on"
@@ -161,13 +172,13 @@ def derive_database_reachable(database: DatabaseState) -> Condition:
     """Say whether the operator, and so most likely the workers, reaches the database."""
     reachable = "DatabaseReachable"
     if database.reachable is None:
-        return Condition(reachable, Status.UNKNOWN, "NotAskedYet", "the operator has just started")
+        return Condition(reachable, Status.UNKNOWN, NOT_ASKED_YET, "the operator has just started")
     if database.reachable:
         return Condition(reachable, Status.TRUE, "Connected", "the operator reaches the database")
     return Condition(
         reachable,
         Status.FALSE,
-        "DatabaseUnavailable",
+        "DatabaseUnreachable",
         f"the operator can not use the database ({database.error}): its log says more; it keeps trying",
     )
 
@@ -176,10 +187,12 @@ def derive_model_ready(pool: IndexingWorker, database: DatabaseState, model: Mod
     """Say whether the pool's embedding model is there and active, so that its jobs can be claimed."""
     ready = "ModelReady"
     name = f"{pool.spec.model.name} {pool.spec.model.version or ''}".strip()
-    if not database.reachable or model is ModelState.UNKNOWN:
+    if database.reachable is False:
         return Condition(
             ready, Status.UNKNOWN, "DatabaseNotAsked", "the database could not be asked for the model"
         )
+    if database.reachable is None or model is ModelState.UNKNOWN:
+        return Condition(ready, Status.UNKNOWN, NOT_ASKED_YET, "the model has not been looked for yet")
     if model is ModelState.MISSING:
         return Condition(
             ready,

@@ -15,6 +15,7 @@ import structlog
 
 from docgrid_operator.cluster import ApiUnavailable, Cluster, ClusterError, TooManyRequests
 from docgrid_operator.kinds import EVENT, FIELD_MANAGER, Object
+from docgrid_operator.loops import note_progress
 from docgrid_operator.times import format_time
 
 log = structlog.get_logger(__name__)
@@ -87,6 +88,7 @@ class EventRecorder:
     def write_due(self) -> None:
         """Write every series that has grown and was not written just now; forget those whose window is over."""
         for key, series in self._take_due():
+            note_progress()
             try:
                 self._write(series)
             except (ApiUnavailable, TooManyRequests):

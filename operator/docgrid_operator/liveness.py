@@ -6,7 +6,7 @@ after the list could otherwise be taken for one that has no pod.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -14,7 +14,7 @@ from docgrid_core.database import Database
 from docgrid_core.jobs import StopReason
 from docgrid_core.store import workers
 from docgrid_operator import metrics
-from docgrid_operator.cluster import Cluster
+from docgrid_operator.cluster import Cluster, Forbidden
 from docgrid_operator.events import EventRecorder, EventType
 from docgrid_operator.kinds import INDEXING_WORKER, POD, POOL_LABEL, Object
 from docgrid_operator.observed import Observed
@@ -67,13 +67,15 @@ class Liveness:
         # 1. The rows and the database's time, before the pods.
         now, live = workers.live_workers(self._db, list(self._pools))
         if not live:
-            self._last_seen.clear()
+            self._forget(live)
             return 0
         # 2. The pods as they are now.
-        pods = self._list_pods()
+        pods, unseen = self._list_pods()
         # 3. The verdicts.
         marked = 0
         for worker in live:
+            if worker.namespace in unseen:
+                continue  # left to its heartbeats
             reason = judge(
                 pods.get(worker.pod_uid),
                 started_at=worker.started_at,
@@ -84,15 +86,23 @@ class Liveness:
             marked += reason is not None and self._mark(worker, reason)
         if marked:
             self._recover()
-        self._forget({worker.pod_uid for worker in live}, {worker.indexing_worker_uid for worker in live})
+        self._forget(live)
         return marked
 
-    def _list_pods(self) -> dict[str, Object]:
-        return {
-            pod["metadata"]["uid"]: pod
-            for namespace in self._namespaces
-            for pod in self._cluster.list(POD, namespace, labels=POOL_LABEL)
-        }
+    def _list_pods(self) -> tuple[dict[str, Object], set[str]]:
+        """Return the pods by uid, and the namespaces whose pods may not be listed."""
+        pods: dict[str, Object] = {}
+        unseen = set()
+        for namespace in self._namespaces:
+            try:
+                listed = list(self._cluster.list(POD, namespace, labels=POOL_LABEL))
+            except Forbidden:
+                if namespace is None:
+                    raise
+                unseen.add(namespace)
+            else:
+                pods |= {pod["metadata"]["uid"]: pod for pod in listed}
+        return pods, unseen
 
     def _mark(self, worker: workers.LiveWorker, reason: StopReason) -> bool:
         if not workers.mark_ended(self._db, worker.id, reason):
@@ -108,7 +118,10 @@ class Liveness:
             )
         return True
 
-    def _forget(self, pods: set[str], pools: set[str]) -> None:
+    def _forget(self, live: Sequence[workers.LiveWorker]) -> None:
+        """Forget the pods and pools that no live worker is of."""
+        pods = {worker.pod_uid for worker in live}
+        pools = {worker.indexing_worker_uid for worker in live}
         current = {pool["metadata"]["uid"] for pool in self._observed.all(INDEXING_WORKER)}
         self._pools = {uid: pool for uid, pool in self._pools.items() if uid in current | pools}
         with self._lock:

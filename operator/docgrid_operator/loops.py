@@ -20,10 +20,19 @@ log = structlog.get_logger(__name__)
 
 ERROR_BUDGET = 10
 """Rounds in a row that may end in an unexpected error."""
-LONGEST_ROUND = 120.0
-"""Seconds after which a round counts as stuck: every call in it has a time limit far below."""
+LONGEST_STEP = 120.0
+"""Seconds without progress after which a round counts as stuck: every call in it has a time limit far below."""
 RETRY_INTERVAL = 5.0
 """Seconds at most from a round that failed to the next: what was away may be back."""
+
+
+_running = threading.local()
+
+
+def note_progress() -> None:
+    """Note that the loop whose round this thread runs gets on: one of many calls may take long in all."""
+    if loop := getattr(_running, "loop", None):
+        loop.progress()
 
 
 class Loop:
@@ -50,7 +59,7 @@ class Loop:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._round_since: float | None = None
+        self._progress_at: float | None = None  # None between two rounds
         self._defects = 0
         self._failing = ""
 
@@ -72,11 +81,15 @@ class Loop:
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
+    def progress(self) -> None:
+        """Note that the round under way gets on."""
+        self._progress_at = time.monotonic()
+
     @property
     def problem(self) -> str:
         """What is wrong with the loop itself, for the liveness probe; empty if nothing."""
-        since = self._round_since
-        if since is not None and time.monotonic() - since > LONGEST_ROUND:
+        progress_at = self._progress_at
+        if progress_at is not None and time.monotonic() - progress_at > LONGEST_STEP:
             return f"the loop {self.name} is stuck"
         if self._defects >= ERROR_BUDGET:
             return f"the loop {self.name} fails every time"
@@ -85,6 +98,7 @@ class Loop:
         return ""
 
     def _run(self) -> None:
+        _running.loop = self
         if self._after is not None:
             self._after.wait()
         while not self._stop.is_set():
@@ -97,7 +111,7 @@ class Loop:
 
     def _round(self) -> float:
         """Run one round; return how long the apiserver asked to be left alone."""
-        self._round_since = started_at = time.monotonic()
+        self._progress_at = started_at = time.monotonic()
         error, pause = "", 0.0
         try:
             self._run_once()
@@ -112,7 +126,7 @@ class Loop:
         else:
             self._defects = 0
             metrics.LOOP_SUCCESS_TIME.labels(loop=self.name).set_to_current_time()
-        self._round_since = None
+        self._progress_at = None
         metrics.LOOP_SECONDS.labels(loop=self.name).observe(time.monotonic() - started_at)
         self._report(error)
         return pause

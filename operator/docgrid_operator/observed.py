@@ -28,6 +28,8 @@ class Observed:
         self._entries: dict[_CacheKey, _Entry] = {}
         self._pools: dict[tuple[str, Key], set[str]] = {}  # which objects carry a pool's label
         self._silent: frozenset[tuple[str, str]] = frozenset()
+        # By kind, the uids of what went since its last list began: that list may still show them.
+        self._gone: dict[str, set[str]] = {}
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the newest version seen of an object, or None."""
@@ -52,11 +54,14 @@ class Observed:
             key = _cache_key(kind, obj)
             known = self._entries.get(key)
             if deleted:
+                self._gone.setdefault(kind.plural, set()).add(obj["metadata"]["uid"])
                 if known is not None and _same(known.object, obj):
                     self._drop(key)
                 return True
             news = known is None or resource_version(known.object) < resource_version(obj)
-            self._keep(key, obj).watched = resource_version(obj)
+            self._gone.get(kind.plural, set()).discard(obj["metadata"]["uid"])  # it had only lost its label
+            if entry := self._keep(key, obj):
+                entry.watched = resource_version(obj)
             return news
 
     def written(self, kind: Kind, obj: Object) -> None:
@@ -76,6 +81,8 @@ class Observed:
             behind = False
             for key, obj in found.items():
                 entry = self._keep(key, obj)
+                if entry is None:
+                    continue
                 behind = behind or entry.watched < entry.owed
                 entry.owed = resource_version(obj)
             for key in [
@@ -86,9 +93,10 @@ class Observed:
             watch = (kind.plural, namespace or "")
             self._silent = self._silent | {watch} if behind else self._silent - {watch}
 
-    def newest(self, kind: Kind) -> int:
-        """Return the newest resourceVersion known of a kind, to be handed to `listed`."""
+    def begin_list(self, kind: Kind) -> int:
+        """Note that a list of a kind begins; return the newest resourceVersion known, to be handed to `listed`."""
         with self._lock:
+            self._gone.pop(kind.plural, None)
             versions = (
                 resource_version(e.object) for key, e in self._entries.items() if key[0] == kind.plural
             )
@@ -99,7 +107,10 @@ class Observed:
         """The watches (plural, namespace) that have not told, for a whole resync, what a list had shown."""
         return self._silent
 
-    def _keep(self, key: _CacheKey, obj: Object) -> _Entry:
+    def _keep(self, key: _CacheKey, obj: Object) -> _Entry | None:
+        """Take in a version of an object; None if the object is known to be gone: it is an answer from before."""
+        if obj["metadata"].get("uid") in self._gone.get(key[0], ()):
+            return None
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry(_slim(obj), watched=0)

@@ -8,6 +8,7 @@ import structlog
 from docgrid_core.database import Database
 from docgrid_core.maintenance import Maintenance, Retention, Watch
 from docgrid_operator import metrics
+from docgrid_operator.actions import Actions
 from docgrid_operator.cluster import Cluster, ClusterError, Conflict, TooManyRequests
 from docgrid_operator.counting import Counting
 from docgrid_operator.events import EventRecorder
@@ -15,6 +16,7 @@ from docgrid_operator.kinds import INDEXING_WORKER, Key, Object, key_of
 from docgrid_operator.liveness import Liveness
 from docgrid_operator.loops import Loop
 from docgrid_operator.observed import Observed
+from docgrid_operator.pace import Pace
 from docgrid_operator.reconciler import PoolFacts, Reconciler
 from docgrid_operator.resources import WorkerDefaults
 from docgrid_operator.resync import Resync
@@ -40,6 +42,7 @@ class Operator:
         self.observed = Observed()
         self.waits_for = ""
         self._queue: WorkQueue[Key] = WorkQueue()
+        metrics.QUEUE_LENGTH.set_function(lambda: len(self._queue))
         self._facts = PoolFacts()
         self._events = EventRecorder(cluster)
         self._reconciler = Reconciler(
@@ -77,17 +80,24 @@ class Operator:
             namespaces=own.namespaces,
             recover=self._recover_now,
         )
-        self._views = Views(database, cluster, self.observed, self._events, settings=own)
+        pace = Pace(own.views_writes_per_second)
+        views = Views(database, cluster, self.observed, self._events, settings=own, pace=pace)
+        self._actions = Actions(
+            database, cluster, self.observed, self._events, namespace=own.namespace, pace=pace
+        )
         counting = Counting(database, self.observed, facts=self._facts, status_changed=self.enqueue)
         self._upkeep_loop = Loop("maintenance", upkeep.run_once, interval=settings.maintenance.interval)
         self._liveness_loop = Loop("liveness", self._liveness.run_once, interval=own.liveness_interval)
         # Before the first list every view would seem to be missing, and would be written.
         listed = self._resync.done_once
-        self._views_loop = Loop(
-            "views", self._views.run_once, interval=own.views_interval, rest=0.5, after=listed
+        self._views_loop = Loop("views", views.run_once, interval=own.views_interval, rest=0.5, after=listed)
+        self._actions_loop = Loop(
+            "actions", self._actions.run_once, interval=own.views_interval, after=listed
         )
         self._events_loop = Loop("events", self._events.write_due, interval=own.status_interval, rest=1.0)
-        self._status_loop = Loop("status", counting.run_once, interval=own.status_interval, rest=1.0)
+        self._status_loop = Loop(
+            "status", counting.run_once, interval=own.status_interval, rest=1.0, after=listed
+        )
         self._resync_loop = Loop("resync", self._resync.run_once, interval=own.resync_interval, rest=1.0)
         self._events.wake = self._events_loop.wake
         self._loops = (
@@ -96,6 +106,7 @@ class Operator:
             self._liveness_loop,
             self._status_loop,
             self._views_loop,
+            self._actions_loop,
             self._events_loop,
         )
         self._reconcilers = [
@@ -136,8 +147,8 @@ class Operator:
 
     def view_told(self, view: Object) -> None:
         """Take note of a change of an IndexingJob."""
-        if self._views.asks_for_something(view):
-            self._views_loop.wake()
+        if self._actions.concerns(view):
+            self._actions_loop.wake()
 
     @property
     def problem(self) -> str:
@@ -167,7 +178,6 @@ class Operator:
     def _work(self) -> None:
         self._resync.done_once.wait()
         while (key := self._queue.take()) is not None:
-            metrics.QUEUE_LENGTH.set(len(self._queue))
             with metrics.RECONCILE_SECONDS.time():
                 outcome = self._reconcile(key)
             metrics.RECONCILES.labels(outcome=outcome).inc()

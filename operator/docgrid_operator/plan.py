@@ -61,6 +61,16 @@ def difference(desired: Any, live: Any, path: str = "") -> str:
     return "" if desired == live or _same_quantity(desired, live) else path
 
 
+def surplus(desired: Object, live: Object) -> Object:
+    """Return a merge patch that removes from the groups (`spec`, `queue`, …) of `live` what `desired` lacks there.
+
+    It is for objects that are ours alone: server-side apply leaves fields of other managers where they are.
+    """
+    groups = [name for name, value in desired.items() if isinstance(value, Mapping)]
+    extra = {name: dict.fromkeys((live.get(name) or {}).keys() - desired[name].keys()) for name in groups}
+    return {name: fields for name, fields in extra.items() if fields}
+
+
 def _difference_of_lists(desired: list[Any], live: Any, path: str) -> str:
     items: list[Any] = live if isinstance(live, list) else []
     if key := _list_key(desired):

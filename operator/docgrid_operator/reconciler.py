@@ -17,6 +17,7 @@ from docgrid_operator.cluster import Cluster, Forbidden, Invalid, NotFound
 from docgrid_operator.conditions import DatabaseState, ModelState, Problem, derive_conditions
 from docgrid_operator.events import EventRecorder, EventType
 from docgrid_operator.kinds import (
+    CHILD_KINDS,
     DEPLOYMENT,
     INDEXING_WORKER,
     POD,
@@ -26,7 +27,7 @@ from docgrid_operator.kinds import (
     controller_uid,
 )
 from docgrid_operator.observed import Observed
-from docgrid_operator.plan import difference, digest
+from docgrid_operator.plan import difference, digest, surplus
 from docgrid_operator.resources import WorkerDefaults, build_children
 from docgrid_operator.status import Counts, build_status, leave_out
 
@@ -71,6 +72,7 @@ class Reconciler:
         """Bring one IndexingWorker up to date; return what stands in the way until somebody acts, if anything."""
         raw = self._observed.get(INDEXING_WORKER, *key)
         if raw is None or raw["metadata"].get("deletionTimestamp"):
+            self._forget(key)
             return None  # what it owned goes with it
         try:
             pool = IndexingWorker.parse(raw)
@@ -80,7 +82,8 @@ class Reconciler:
             return Problem("InvalidSpec", str(error))
         problem = None
         for kind, desired in build_children(pool, self._defaults).items():
-            problem = problem or self._reconcile_child(pool, raw, kind, desired)
+            found = self._reconcile_child(pool, raw, kind, desired)
+            problem = problem or found
         self._reconcile_status(pool, raw, problem)
         return problem
 
@@ -152,7 +155,11 @@ class Reconciler:
         try:
             answer = self._write_status(desired)
         except NotFound:
+            self._observed.tell(INDEXING_WORKER, raw, deleted=True)  # its children must not come back
             return
+        if extra := surplus(desired["status"], answer.get("status") or {}):
+            # Of another manager: an apply leaves it where it is.
+            answer = self._cluster.merge_status(INDEXING_WORKER, *key, {"status": extra})
         self._observed.written(INDEXING_WORKER, answer)
         taken = answer.get("status") or {}
         if left := difference(desired["status"], taken, "status"):
@@ -169,6 +176,11 @@ class Reconciler:
                 if smaller == desired:
                     raise
                 desired = smaller
+
+    def _forget(self, key: Key) -> None:
+        self._pruned.pop(key, None)
+        for kind in CHILD_KINDS:
+            self._applier.forget(kind, key)
 
     def _note_scaling(self, raw: Object, before: Object, after: Object) -> None:
         old, new = before["spec"].get("replicas", 1), after["spec"].get("replicas", 1)
@@ -208,6 +220,4 @@ def _digest_status(status: Object) -> str:
 
 def _status_differs(desired: Object, previous: Object) -> bool:
     """Compare in both directions: what we wrote once and do not write any more is removed by the next apply."""
-    groups = [name for name, value in desired.items() if isinstance(value, dict)]
-    ours = {name: previous.get(name) or {} for name in groups}
-    return bool(difference(desired, previous) or difference(ours, {name: desired[name] for name in groups}))
+    return bool(difference(desired, previous) or surplus(desired, previous))

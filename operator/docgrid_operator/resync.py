@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from docgrid_operator.cluster import Cluster
+from docgrid_operator.cluster import Cluster, Forbidden
 from docgrid_operator.kinds import (
     CHILD_KINDS,
     INDEXING_JOB,
@@ -16,6 +16,7 @@ from docgrid_operator.kinds import (
     Kind,
     key_of,
 )
+from docgrid_operator.loops import note_progress
 from docgrid_operator.observed import Observed
 
 log = structlog.get_logger(__name__)
@@ -45,13 +46,25 @@ class Resync:
         self._namespaces: tuple[str | None, ...] = (None,) if namespaces is None else namespaces
         self._views_namespace = views_namespace
         self._enqueue = enqueue
+        self._forbidden: set[str] = set()
         self.done_once = threading.Event()
 
     def run_once(self) -> None:
-        """List every kind; raises what the cluster raises, after which the next round starts afresh."""
+        """List every kind; raises what the cluster raises, after which the next round starts afresh.
+
+        A namespace besides the release's own that may not be listed (it was deleted, and our rights with it) is
+        left out: the others' pools are served.
+        """
         for namespace in self._namespaces:
-            for kind in WATCHED:
-                self._list(kind, namespace)
+            try:
+                for kind in WATCHED:
+                    self._list(kind, namespace)
+            except Forbidden:
+                if namespace in {None, self._views_namespace}:
+                    raise
+                self._leave_out(str(namespace))
+            else:
+                self._forbidden.discard(str(namespace))
         self._list(INDEXING_JOB, self._views_namespace)
         pools = self._observed.all(INDEXING_WORKER)
         for pool in pools:
@@ -60,7 +73,15 @@ class Resync:
             self.done_once.set()
             log.info("the operator works", indexing_workers=len(pools))
 
+    def _leave_out(self, namespace: str) -> None:
+        for kind in WATCHED:
+            self._observed.listed(kind, namespace, [], since=self._observed.begin_list(kind))
+        if namespace not in self._forbidden:
+            self._forbidden.add(namespace)
+            log.warning("a namespace may not be listed and is left out", namespace=namespace)
+
     def _list(self, kind: Kind, namespace: str | None) -> None:
-        since = self._observed.newest(kind)
+        note_progress()
+        since = self._observed.begin_list(kind)
         objects = list(self._cluster.list(kind, namespace, labels=label_selector(kind)))
         self._observed.listed(kind, namespace, objects, since=since)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from docgrid_operator.api.v1alpha1 import IndexingWorker
-from docgrid_operator.conditions import Condition, ModelState
+from docgrid_operator.conditions import NOT_ASKED_YET, Condition, ModelState
 from docgrid_operator.kinds import API_VERSION, INDEXING_WORKER, POOL_LABEL, Object
 from docgrid_operator.times import format_time
 
@@ -61,6 +61,8 @@ def _dated(condition: Condition, pool: IndexingWorker, previous: Object, now: da
     before: Object = next(
         (c for c in previous.get("conditions") or [] if c.get("type") == condition.type), {}
     )
+    if condition.reason == NOT_ASKED_YET and before:
+        return before  # of the operator before this one: it says more
     same = before.get("status") == condition.status and before.get("lastTransitionTime")
     return {
         "type": condition.type,

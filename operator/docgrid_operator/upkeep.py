@@ -43,7 +43,7 @@ class Upkeep:
     def run_once(self) -> None:
         """Run one tick; raises what the database raises, once the pools' condition says so."""
         try:
-            report = self._maintenance.run_once()
+            self._tell(self._maintenance.run_once())
             self._retention.run_once()
         except DocGridError as error:
             self._note_failure(error)
@@ -51,7 +51,6 @@ class Upkeep:
         self._failures = 0
         metrics.DATABASE_REACHABLE.set(1)
         self._set_database(DatabaseState(reachable=True))
-        self._tell(report)
 
     def _note_failure(self, error: DocGridError) -> None:
         self._failures += 1
@@ -68,7 +67,7 @@ class Upkeep:
             for pool in self._observed.all(INDEXING_WORKER):
                 self._events.note(
                     pool,
-                    "DatabaseUnavailable",
+                    "DatabaseUnreachable",
                     f"the operator can not use the database ({state.error})",
                     type_=EventType.WARNING,
                 )

@@ -21,6 +21,7 @@ _DISRUPTIONS = {
     "TerminationByKubelet": StopReason.EVICTED,
     "PreemptionByScheduler": StopReason.PREEMPTED,
     "DeletionByTaintManager": StopReason.DRAINED,
+    "DeletionByPodGC": StopReason.NODE_LOST,
 }
 
 

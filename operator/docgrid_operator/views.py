@@ -15,12 +15,14 @@ import structlog
 from docgrid_core.database import Database
 from docgrid_core.store.queries.views import ViewRow, view_window
 from docgrid_operator import metrics
-from docgrid_operator.actions import Actions, asks
+from docgrid_operator.actions import asks
 from docgrid_operator.applier import Applier
 from docgrid_operator.cluster import Cluster, Conflict, Forbidden, Invalid, NotFound
 from docgrid_operator.events import EventRecorder, EventType
 from docgrid_operator.kinds import DEPLOYMENT, FIELD_MANAGER, INDEXING_JOB, MANAGED_BY_LABEL, Object, key_of
 from docgrid_operator.observed import Observed
+from docgrid_operator.pace import Pace
+from docgrid_operator.plan import digest, surplus
 from docgrid_operator.resources.view import build_view, job_of, view_name
 from docgrid_operator.settings import OperatorSettings
 
@@ -30,6 +32,8 @@ LINGER = timedelta(seconds=60)
 """How long a view stays at least after its job has ended: `kubectl wait` needs to see it."""
 MOST_FAILED_EVENTS = 10
 """Events `Failed` in one round: a storm of failures must not become one of Events."""
+REFUSED_SECONDS = 60.0
+"""How long a view that the apiserver refuses is left alone: a quota or a policy changes when a person does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,32 @@ def plan_views(desired: Mapping[str, Object], live: Mapping[str, Object]) -> Vie
     there = [(view, live[name]) for name, view in desired.items() if name in live]
     return ViewPlan(
         changed=sorted(there, key=lambda pair: _changed_at(pair[0])),
-        surplus=[view for name, view in live.items() if name not in desired and not asks(view)],
+        surplus=[view for name, view in live.items() if name not in desired and _may_go(view)],
         missing=[view for name, view in desired.items() if name not in live],
     )
+
+
+def _may_go(view: Object) -> bool:
+    return not asks(view) and "deletionTimestamp" not in view["metadata"]
 
 
 def _changed_at(view: Object) -> str:
     status = view["status"]
     return str(status.get("finishedAt") or status.get("startedAt") or status.get("createdAt") or "")
+
+
+def _removal(desired: Object, live: Object | None) -> Object:
+    """Return a merge patch that removes what a person added to a view: an apply leaves it where it is."""
+    if live is None:
+        return {}
+    added = surplus({group: desired[group] for group in ("spec", "status")}, live)
+    return {**added, "metadata": {"uid": live["metadata"]["uid"]}} if added else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    view: str  # the digest of what was refused
+    until: float  # monotonic seconds
 
 
 class Views:
@@ -70,33 +92,30 @@ class Views:
         events: EventRecorder,
         *,
         settings: OperatorSettings,
+        pace: Pace,
     ) -> None:
         self._db = db
         self._cluster = cluster
         self._observed = observed
         self._events = events
         self._settings = settings
+        self._pace = pace
         self._applier = Applier(cluster, observed)
-        self._actions = Actions(db, cluster, observed, events)
         self._owner: Object | None = None
-
-    def asks_for_something(self, view: Object) -> bool:
-        """Say whether a change of a view is a person's question: it is answered at once."""
-        return view["metadata"].get("namespace") == self._settings.namespace and asks(view)
+        self._refused: dict[str, _Refusal] = {}  # by name
 
     def run_once(self) -> None:
-        """Answer what is asked for, then write what differs; raises what database and cluster raise."""
+        """Write what differs; raises what database and cluster raise."""
         live = {key_of(view).name: view for view in self._live()}
-        for view in live.values():
-            if asks(view):
-                self._actions.answer(view)
         rows = view_window(
             self._db,
             limit=self._settings.views_limit,
             keep=[job_id for name in live if (job_id := job_of(name)) is not None],
             linger=LINGER,
         )
-        self._write(plan_views(self._build(rows), {key_of(view).name: view for view in self._live()}))
+        desired = self._build(rows)
+        self._refused = {name: refusal for name, refusal in self._refused.items() if name in desired}
+        self._write(plan_views(desired, live))
 
     def _live(self) -> list[Object]:
         namespace = self._settings.namespace
@@ -119,36 +138,48 @@ class Views:
         return self._owner
 
     def _write(self, plan: ViewPlan) -> None:
-        pace = _Pace(self._settings.views_writes_per_second, self._settings.views_interval)
+        # The round ends when its time is over, for the next one knows more.
+        end = time.monotonic() + self._settings.views_interval.total_seconds()
         failed = 0
         for desired, live in plan.changed:
-            if pace.exhausted:
+            if time.monotonic() >= end:
                 return
             if self._apply(desired, live):
-                pace.spend()
                 failed += self._note_failure(desired, live, noted=failed)
         for view in plan.surplus:
-            if pace.exhausted:
+            if time.monotonic() >= end:
                 return
             self._delete(view)
-            pace.spend()
         for desired in plan.missing:
-            if pace.exhausted:
+            if time.monotonic() >= end:
                 return
-            if self._apply(desired, None):
-                pace.spend()
+            self._apply(desired, None)
 
     def _apply(self, desired: Object, live: Object | None) -> bool:
+        """Write a view if need be; say whether it was written."""
+        key = key_of(desired)
+        refusal = self._refused.get(key.name)
+        if refusal is not None and time.monotonic() < refusal.until and digest(desired) == refusal.view:
+            return False
         try:
             answer = self._applier.apply(INDEXING_JOB, desired, live)
+            if removal := _removal(desired, answer or live):
+                answer = self._cluster.merge(INDEXING_JOB, *key, removal)
+                self._observed.written(INDEXING_JOB, answer)
         except Conflict:
             return False  # deleted meanwhile: the watch tells, the next round creates it anew
         except (Invalid, Forbidden, NotFound) as error:
-            log.warning("a view can not be written", view=key_of(desired).name, problem=str(error))
-            return True
-        if answer is not None:
-            metrics.VIEW_WRITES.labels(verb="apply").inc()
-        return answer is not None
+            if refusal is None:
+                log.warning("a view can not be written", view=key.name, problem=str(error))
+            self._refused[key.name] = _Refusal(digest(desired), time.monotonic() + REFUSED_SECONDS)
+            self._pace.spend()
+            return False
+        if answer is None:
+            return False
+        self._refused.pop(key.name, None)
+        metrics.VIEW_WRITES.labels(verb="apply").inc()
+        self._pace.spend()
+        return True
 
     def _delete(self, view: Object) -> None:
         metadata = view["metadata"]
@@ -166,6 +197,8 @@ class Views:
             return  # another object has its name by now
         metrics.VIEW_WRITES.labels(verb="delete").inc()
         self._observed.tell(INDEXING_JOB, view, deleted=True)
+        self._applier.forget(INDEXING_JOB, key_of(view))
+        self._pace.spend()
 
     def _note_failure(self, desired: Object, live: Object, *, noted: int) -> bool:
         status, before = desired["status"], live.get("status") or {}
@@ -179,24 +212,3 @@ class Views:
             live, "Failed", f"{status.get('errorCode')}: {status.get('message')}", type_=EventType.WARNING
         )
         return True
-
-
-class _Pace:
-    """Spreads the writes of a round evenly, and ends the round when its time is over: the next one knows more.
-
-    So a view that is there is never older than two rounds, however many others change.
-    """
-
-    def __init__(self, writes_per_second: int, round_time: timedelta) -> None:
-        self._gap = 1 / writes_per_second
-        self._due = time.monotonic()
-        self._end = self._due + round_time.total_seconds()
-
-    @property
-    def exhausted(self) -> bool:
-        return time.monotonic() >= self._end
-
-    def spend(self) -> None:
-        # What slow writes have fallen behind is not made up for: the apiserver is busy then.
-        self._due = max(self._due, time.monotonic() - self._gap) + self._gap
-        time.sleep(max(0.0, self._due - time.monotonic()))

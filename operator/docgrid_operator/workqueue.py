@@ -51,7 +51,7 @@ class WorkQueue(Generic[K]):
         """Say that the round succeeded: what failed before is forgotten."""
         with self._changed:
             self._failures.pop(key, None)
-            self._release(key)
+            self._release(key, rest=MIN_INTERVAL)
 
     def retry(self, key: K, *, after: float = 0.0) -> None:
         """Say that the round failed: the key comes back after its back-off, or earlier if it is added.
@@ -90,17 +90,18 @@ class WorkQueue(Generic[K]):
             if key in self._working:  # `_release` puts it back
                 self._due[key] = now
                 continue
-            rested = self._rested.pop(key, 0.0)
+            rested = self._rested.get(key, 0.0)
             if rested > now:
                 del self._due[key]
                 self._schedule(key, rested)
                 continue
+            self._rested.pop(key, None)
             del self._due[key]
             self._working.add(key)
             return key
         return None
 
-    def _release(self, key: K, *, rest: float = MIN_INTERVAL) -> None:
+    def _release(self, key: K, *, rest: float) -> None:
         self._working.discard(key)
         now = time.monotonic()
         self._rested[key] = now + rest

@@ -1,7 +1,6 @@
 """Models: a partition for each, the switch between them, and dropping one, without a search that waits."""
 
 import contextlib
-from collections.abc import Iterator
 from datetime import timedelta
 
 import psycopg
@@ -19,13 +18,6 @@ from support import races, tables
 
 SOON = timedelta(seconds=1)
 """The statement time-out of a search that must not wait for anything."""
-
-
-@pytest.fixture
-def session(database_settings: DatabaseSettings) -> Iterator[psycopg.Connection]:
-    """Yield a session of the test's own, whose transaction stays open."""
-    with psycopg.connect(database_settings.url.get_secret_value()) as connection:
-        yield connection
 
 
 def add(db: Database, name: str = "other", *, version: str = "1", dimension: int = 8) -> EmbeddingModel:

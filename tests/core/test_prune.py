@@ -1,6 +1,6 @@
 """Retention: what goes, when, and what is never touched."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import psycopg
@@ -27,13 +27,6 @@ AT_ONCE = MaintenanceSettings(
     keep_workers=timedelta(microseconds=1),
 )
 BROKEN = Report(FailureType.DOCUMENT_CONTENT_INVALID, "broken")
-
-
-@pytest.fixture
-def session(database_settings: DatabaseSettings) -> Iterator[psycopg.Connection]:
-    """Yield a session of the test's own, whose transaction stays open."""
-    with psycopg.connect(database_settings.url.get_secret_value()) as connection:
-        yield connection
 
 
 def failed(db: Database, upto: Stage = Stage.VECTORS_STORED, *, name: str = "") -> factories.Execution:

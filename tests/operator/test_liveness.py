@@ -143,6 +143,16 @@ def test_a_pod_that_went_while_the_operator_was_down_is_found_by_a_list(site: Op
     assert wait_for_end(site, busy) == ("STOPPED", "Deleted")
 
 
+def test_a_namespace_that_may_not_be_listed_holds_up_no_other(site: OperatorSite) -> None:
+    operator = site.start_ready(operator_watch_namespaces="nowhere")  # to which it has no rights
+    busy = busy_worker(site)
+    site.kubectl("delete", "pod", busy.pod, "--force", "--grace-period=0")
+    assert wait_for_end(site, busy) == ("STOPPED", "Deleted")
+    wait_until(site.is_reconciled)
+    operator.wait_for_rounds("resync")
+    assert len(operator.lines("a namespace may not be listed and is left out")) == 1
+
+
 def test_an_evicted_worker_is_told_from_a_deleted_one(site: OperatorSite, operator: OperatorProcess) -> None:
     busy = busy_worker(site)
     now = datetime.now(UTC).isoformat()  # without it the controller takes the condition for a stale one

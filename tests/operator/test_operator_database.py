@@ -50,7 +50,7 @@ def test_without_the_database_pools_get_their_children_and_a_condition_that_heal
     operator = site.start_ready(database_url=address(url, line))
     site.apply_pool(replicas=2)
     wait_until(site.is_reconciled)
-    condition = site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnavailable")
+    condition = site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnreachable")
     assert "the operator can not use the database" in condition["message"]
     assert site.condition("ModelReady")["status"] == "Unknown"
     site.kubectl("delete", "deployment", "pool", "--wait=true")
@@ -70,8 +70,8 @@ def test_a_database_that_is_lost_is_told_in_condition_and_event_and_found_again(
     site.wait_for_condition("DatabaseReachable", "True", "Connected")
     before = len(operator.lines())
     line.refuse()
-    site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnavailable")
-    wait_until(lambda: has_event(site, "DatabaseUnavailable"))
+    site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnreachable")
+    wait_until(lambda: has_event(site, "DatabaseUnreachable"))
     assert operator.is_live
     site.apply_pool("another", replicas=0)
     wait_until(lambda: site.is_reconciled("another"))
@@ -88,7 +88,7 @@ def test_a_restart_of_the_database_is_not_worth_a_condition(
     site.wait_for_condition("DatabaseReachable", "True", "Connected")
     line.cut()
     operator.wait_for_rounds("maintenance", count=4)
-    assert not has_event(site, "DatabaseUnavailable")
+    assert not has_event(site, "DatabaseUnreachable")
     assert site.condition("DatabaseReachable")["status"] == "True"
 
 
@@ -97,10 +97,10 @@ def test_the_password_of_the_database_is_shown_nowhere(site: OperatorSite, url: 
     wrong = address(url.set(username="nobody", password=PASSWORD), line)
     operator = site.start_ready(database_url=wrong)
     site.apply_pool(replicas=0)
-    site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnavailable")
+    site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnreachable")
     line.refuse()
     operator.wait_for_rounds("maintenance")
-    wait_until(lambda: has_event(site, "DatabaseUnavailable"))
+    wait_until(lambda: has_event(site, "DatabaseUnreachable"))
     assert PASSWORD not in everything_shown(site, operator)
     assert f":{line.port}/" not in everything_shown(site, operator)
 
@@ -110,7 +110,7 @@ def test_a_schema_that_is_not_there_yet_is_waited_for(
 ) -> None:
     operator = site.start_ready(database_url=empty_database_settings.url.get_secret_value())
     site.apply_pool(replicas=0)
-    site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnavailable")
+    site.wait_for_condition("DatabaseReachable", "False", "DatabaseUnreachable")
     assert operator.is_live
     migrate(empty_database_settings)
     site.wait_for_condition("DatabaseReachable", "True", "Connected")

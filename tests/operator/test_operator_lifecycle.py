@@ -20,7 +20,7 @@ from support.worker_process import get
 
 END = 20.0
 """Seconds within which an operator has ended; the kubelet gives it 30."""
-LOOPS = ("resync", "maintenance", "liveness", "status", "views", "events")
+LOOPS = ("resync", "maintenance", "liveness", "status", "views", "actions", "events")
 
 
 def test_two_operators_at_once_agree_on_everything(site: OperatorSite) -> None:
@@ -66,6 +66,18 @@ def test_an_operator_killed_at_work_leaves_nothing_half_done_for_good(site: Oper
         site.kubectl("annotate", "indexingworker", name, "docgrid.dev/restart=again")
     site.start_ready()
     wait_until(lambda: all(site.is_reconciled(name) for name in names))
+
+
+def test_an_operator_that_takes_over_writes_nothing_where_nothing_has_changed(site: OperatorSite) -> None:
+    first = site.start_ready()
+    site.apply_pool(replicas=0)
+    site.wait_for_condition("ModelReady", "True", "ModelActive")
+    wait_until(site.is_reconciled)
+    first.wait_for_rounds(*LOOPS)
+    first.kill()
+    mark = site.control_plane.audit.mark()
+    site.start_ready().wait_for_rounds(*LOOPS)
+    assert site.writes(since=mark) == []
 
 
 def test_an_operator_whose_answers_are_lost_writes_the_same_again(

@@ -263,12 +263,24 @@ def test_a_pool_of_the_same_name_made_at_once_gets_children_of_its_own(
 def test_a_status_that_somebody_overwrites_is_put_back(site: OperatorSite, operator: OperatorProcess) -> None:
     site.apply_pool(replicas=0)
     settle(site)
-    nonsense = {"status": {"readyReplicas": 99, "selector": "x=y", "workers": {"dead": 7}, "conditions": []}}
+    nonsense = {
+        "status": {
+            "readyReplicas": 99,
+            "selector": "x=y",
+            "workers": {"dead": 7},
+            "queue": {"oldestReadyAt": "2020-01-01T00:00:00Z"},
+            "conditions": [],
+        }
+    }
     site.kubectl(
         "patch", "indexingworker", "pool", "--subresource=status", "--type=merge", "-p", json.dumps(nonsense)
     )
     wait_for_status(site, readyReplicas=0, selector="docgrid.dev/indexing-worker=pool")
     wait_until(lambda: site.condition("Suspended").get("status") == "False")
+    wait_until(lambda: "oldestReadyAt" not in wait_for(site, "indexingworker")["status"]["queue"])
+    mark = settle(site)
+    operator.wait_for_rounds("status", "resync")
+    assert site.writes(since=mark) == []
 
 
 def test_one_name_in_two_namespaces_is_two_pools(site: OperatorSite, operator: OperatorProcess) -> None:

@@ -2,6 +2,7 @@
 
 import json
 
+import psycopg
 import pytest
 
 from docgrid_core.jobs import FailureType, JobId
@@ -124,7 +125,7 @@ def test_what_a_person_changes_in_a_view_is_put_back(site: OperatorSite, operato
     before = wait_for_state(site, document.job_id, "PENDING")
     edits: Object = {
         "spec": {"title": "mine", "priority": 99},
-        "status": {"state": "INDEXED", "message": "made up"},
+        "status": {"state": "INDEXED", "message": "made up", "finishedAt": "2026-01-01T00:00:00Z"},
         "metadata": {"labels": {"docgrid.dev/state": "INDEXED", "mine": "kept"}},
     }
     site.kubectl("patch", VIEW, f"job-{document.job_id}", "--type=merge", "-p", json.dumps(edits))
@@ -132,11 +133,7 @@ def test_what_a_person_changes_in_a_view_is_put_back(site: OperatorSite, operato
     def is_back() -> bool:
         view = view_of(site, document.job_id)
         assert view is not None
-        same = all(
-            view[part].get(field) == value
-            for part in ("spec", "status")
-            for field, value in before[part].items()
-        )
+        same = all(view[part] == before[part] for part in ("spec", "status"))
         return same and view["metadata"]["labels"]["docgrid.dev/state"] == "PENDING"
 
     wait_until(is_back)
@@ -198,6 +195,33 @@ def test_what_can_not_be_done_is_said_and_nothing_is_done(
     assert says in wait_for_event(site, document.job_id, "ActionRefused")
     wait_for_answer(site, document.job_id)
     assert tables.job(site.db, document.job_id).status == "PENDING"
+
+
+def test_a_job_that_is_locked_for_long_holds_up_no_view_and_is_answered_after_it(
+    site: OperatorSite, operator: OperatorProcess, session: psycopg.Connection
+) -> None:
+    locked = factories.register(site.db).job_id
+    wait_for_state(site, locked, "PENDING")
+    session.execute("SELECT FROM embedding_jobs WHERE id = %s FOR UPDATE", [locked])
+    annotate(site, locked, "docgrid.dev/cancel=true")
+    operator.wait_for_rounds("views")
+    wait_for_state(site, factories.register(site.db).job_id, "PENDING")
+    session.rollback()
+    wait_for_state(site, locked, "CANCELED")
+    wait_for_answer(site, locked)
+    assert events_of(site, locked, "CANCELED") == 1
+
+
+def test_a_view_that_may_not_be_written_is_tried_seldom_and_told_once(site: OperatorSite) -> None:
+    operator = site.start_ready()
+    read_only = [{"op": "replace", "path": "/rules/2/verbs", "value": ["list", "watch"]}]
+    site.kubectl("patch", "role", "docgrid-operator", "--type=json", "-p", json.dumps(read_only))
+    mark = site.control_plane.audit.mark()
+    jobs = [factories.register(site.db).job_id for _ in range(3)]
+    operator.wait_for_rounds("views", count=4)
+    refused = [write for write in site.writes(since=mark) if write.resource == "indexingjobs"]
+    assert sorted(write.name for write in refused) == [f"job-{job_id}" for job_id in jobs]
+    assert len(operator.lines("a view can not be written")) == len(jobs)
 
 
 def test_an_action_that_was_done_before_a_crash_is_not_done_again(site: OperatorSite) -> None:

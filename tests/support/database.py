@@ -63,6 +63,13 @@ def database_settings(postgres_url: str, migrated_template: Template) -> Iterato
 
 
 @pytest.fixture
+def session(database_settings: DatabaseSettings) -> Iterator[psycopg.Connection]:
+    """Yield a session of the test's own, whose transaction stays open."""
+    with psycopg.connect(database_settings.url.get_secret_value()) as connection:
+        yield connection
+
+
+@pytest.fixture
 def empty_database_settings(postgres_url: str) -> Iterator[DatabaseSettings]:
     """Yield the settings of a database that was never migrated."""
     name = create_database(postgres_url, template="template0")

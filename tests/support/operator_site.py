@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from docgrid_cli.local.ports import free_ports
 from docgrid_core.database import Database
 from docgrid_core.settings import DatabaseSettings, MaintenanceSettings
+from docgrid_operator.kinds import CHILD_KINDS, INDEXING_JOB, INDEXING_WORKER, POD, Kind
 from docgrid_operator.settings import OperatorSettings
 from support.cluster.audit import Write
 from support.cluster.control_plane import ControlPlane
+from support.cluster.errors import ApiError
 from support.cluster.fixtures import create_namespace
 from support.cluster.kubectl import Kubectl
 from support.database import Template, create_database, drop_database, settings_of
@@ -39,6 +40,12 @@ FAST = {
     "DOCGRID_OPERATOR_HEALTH_HOST": "127.0.0.1",
     "DOCGRID_MAINTENANCE_INTERVAL": "500ms",
     "DOCGRID_DATABASE_CONNECT_TIMEOUT": "2s",
+}
+
+_RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
+_PATHS = {
+    kind.name.lower(): f"{kind.root}/namespaces/{{}}/{kind.plural}"
+    for kind in (INDEXING_WORKER, INDEXING_JOB, *CHILD_KINDS, POD, _RESOURCE_QUOTA)
 }
 
 Object = dict[str, Any]
@@ -146,10 +153,13 @@ class OperatorSite:
         return manifest
 
     def get(self, kind: str, name: str = "pool") -> Object | None:
-        """Return an object, or None."""
-        output = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
-        found: Object | None = yaml.safe_load(output.out) if output.out else None
-        return found
+        """Return an object, or None; `kind` is what kubectl calls it. Tests ask often: kubectl would be slow."""
+        try:
+            return self.control_plane.api.get(f"{_PATHS[kind].format(self.namespace)}/{name}")
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
 
     def is_reconciled(self, name: str = "pool") -> bool:
         """Tell whether a pool has what it needs to run, and a status of its newest generation."""

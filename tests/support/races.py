@@ -164,11 +164,12 @@ def connected(
 
 def wait_until(condition: Callable[[], object], *, limit: float = LIMIT) -> None:
     """Return as soon as `condition` holds; raises `TimeoutError` when it does not within `limit` seconds."""
-    deadline = time.monotonic() + limit
+    deadline, pause = time.monotonic() + limit, 0.005
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError("what was waited for did not happen")
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # what takes long may be asked less often
 
 
 def waits_for_lock(db: Database, application_name: str) -> bool:

@@ -146,6 +146,13 @@ def test_available_says_whether_workers_are_ready_and_what_keeps_them_from_it(
         ),
         (1, build_deployment(replicas=1, spec={"paused": True}), [], None, (F, "RolledOut", "every worker")),
         (2, build_deployment(replicas=2, availableReplicas=1), [], None, (T, "Starting", "not ready yet")),
+        (
+            2,
+            build_deployment(replicas=2, availableReplicas=1),
+            [NO_IMAGE],
+            None,
+            (T, "Starting", "not ready yet: the image docgrid:2 can not be pulled"),
+        ),
         (1, build_deployment(replicas=2), [], None, (T, "ScalingDown", "are ending")),
         (0, build_deployment(), [ENDING], None, (T, "ScalingDown", "are ending")),
         (2, build_deployment(replicas=2), [build_pod()], None, (F, "RolledOut", "every worker")),
@@ -181,7 +188,7 @@ def test_a_suspended_pool_is_on_its_way_until_its_last_worker_has_ended() -> Non
     [
         (DatabaseState(), (U, "NotAskedYet", "just started")),
         (REACHED, (T, "Connected", "reaches the database")),
-        (AWAY, (F, "DatabaseUnavailable", "(DatabaseUnavailable): its log says more; it keeps trying")),
+        (AWAY, (F, "DatabaseUnreachable", "(DatabaseUnavailable): its log says more; it keeps trying")),
     ],
 )
 def test_database_reachable_says_what_the_operator_found(
@@ -193,9 +200,9 @@ def test_database_reachable_says_what_the_operator_found(
 @pytest.mark.parametrize(
     ("database", "model", "expected"),
     [
-        (DatabaseState(), ModelState.READY, (U, "DatabaseNotAsked", "could not be asked")),
+        (DatabaseState(), ModelState.READY, (U, "NotAskedYet", "not been looked for")),
         (AWAY, ModelState.READY, (U, "DatabaseNotAsked", "could not be asked")),
-        (REACHED, ModelState.UNKNOWN, (U, "DatabaseNotAsked", "could not be asked")),
+        (REACHED, ModelState.UNKNOWN, (U, "NotAskedYet", "not been looked for")),
         (REACHED, ModelState.MISSING, (F, "ModelNotFound", "no embedding model e5 2: add it with `docgrid")),
         (REACHED, ModelState.NOT_SEARCHABLE, (F, "ModelNotActive", "`docgrid models activate`")),
         (REACHED, ModelState.READY, (T, "ModelActive", "model e5 2 is active")),

@@ -1,6 +1,7 @@
 """Loops survive their rounds, obey the apiserver's wish for rest, and say when something is wrong with them."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -96,7 +97,7 @@ def test_a_loop_that_meets_unexpected_errors_only_asks_for_a_restart_and_names_n
 
 
 def test_a_round_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "LONGEST_ROUND", 0.0)
+    monkeypatch.setattr(loops, "LONGEST_STEP", 0.0)
     inside, go_on = threading.Event(), threading.Event()
 
     def run_once() -> None:
@@ -108,6 +109,26 @@ def test_a_round_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         assert loop.problem == "the loop test is stuck"
         go_on.set()
         wait_until(lambda: loop.problem == "")
+
+
+def test_a_round_of_many_steps_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "LONGEST_STEP", 0.5)
+    problems: list[str] = []
+
+    def run_once() -> None:
+        for _ in range(10):
+            loops.note_progress()
+            time.sleep(0.1)
+            problems.append(loop.problem)
+
+    loop = Loop("test", run_once, interval=timedelta(hours=1))
+    loop.start()
+    try:
+        wait_until(lambda: len(problems) == 10)
+    finally:
+        loop.stop()
+        loop.join(10)
+    assert set(problems) == {""}
 
 
 def test_the_apiserver_is_left_alone_for_as_long_as_it_asks() -> None:

@@ -49,10 +49,32 @@ def test_the_end_of_an_older_object_of_the_name_does_not_hide_the_newer_one() ->
 def test_a_list_removes_what_is_gone_and_keeps_what_is_younger_than_itself() -> None:
     observed = Observed()
     observed.tell(DEPLOYMENT, obj(1, name="gone"))
-    since = observed.newest(DEPLOYMENT)
+    since = observed.begin_list(DEPLOYMENT)
     observed.tell(DEPLOYMENT, obj(9, name="born meanwhile"))
     observed.listed(DEPLOYMENT, "n", [obj(1, name="there")], since=since)
     assert {found["metadata"]["name"] for found in observed.all(DEPLOYMENT)} == {"there", "born meanwhile"}
+
+
+def test_a_list_does_not_bring_back_what_went_while_it_was_under_way() -> None:
+    observed = Observed()
+    observed.tell(DEPLOYMENT, obj(1))
+    since = observed.begin_list(DEPLOYMENT)
+    observed.tell(DEPLOYMENT, obj(2), deleted=True)
+    observed.listed(DEPLOYMENT, "n", [obj(1)], since=since)
+    observed.written(DEPLOYMENT, obj(1))
+    assert not observed.all(DEPLOYMENT)
+    # The next list begins after it went: what that shows is there.
+    since = observed.begin_list(DEPLOYMENT)
+    observed.listed(DEPLOYMENT, "n", [obj(3)], since=since)
+    assert observed.all(DEPLOYMENT)
+
+
+def test_an_object_that_lost_its_label_and_got_it_back_is_there() -> None:
+    observed = Observed()
+    observed.tell(DEPLOYMENT, obj(1))
+    observed.tell(DEPLOYMENT, obj(2), deleted=True)  # a watch by label says so
+    observed.tell(DEPLOYMENT, obj(3))
+    assert observed.all(DEPLOYMENT)
 
 
 def test_a_list_of_one_namespace_says_nothing_of_another() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docgrid_operator.kinds import APPLIED_ANNOTATION, Object
-from docgrid_operator.plan import derive_difference, difference, digest, stamp
+from docgrid_operator.plan import derive_difference, difference, digest, stamp, surplus
 
 DESIRED: Object = {
     "metadata": {"name": "a", "labels": {"x": "1"}},
@@ -113,3 +113,11 @@ def test_nothing_differs_from_itself(value: Any) -> None:
 def test_what_somebody_adds_to_an_object_is_no_difference(value: Any, added: Object) -> None:
     desired = {"a": value}
     assert difference(desired, {**added, **desired}) == ""
+
+
+def test_what_somebody_adds_to_a_group_of_our_own_is_removed_and_nothing_else() -> None:
+    desired = {"spec": {"a": 1}, "status": {"b": 2}, "kept": "as it is"}
+    live = {"spec": {"a": 5, "x": 1}, "status": {"b": 2}, "metadata": {"y": 1}, "kept": "other"}
+    assert surplus(desired, live) == {"spec": {"x": None}}
+    assert surplus(desired, {}) == {}
+    assert surplus(desired, desired) == {}

@@ -106,6 +106,16 @@ def test_counts_stay_while_the_database_can_not_be_asked() -> None:
     assert (after["workers"], after["queue"]) == (COUNTS.workers, COUNTS.queue)
 
 
+def test_what_was_known_of_a_pool_stays_until_a_new_operator_has_asked() -> None:
+    asked = condition(reason="ModelActive", type_="ModelReady")
+    not_yet = condition(Status.UNKNOWN, "NotAskedYet", "ModelReady")
+    before = status(asked)
+    assert status(not_yet, previous=before, now=LATER)["conditions"] == before["conditions"]
+    assert status(not_yet)["conditions"][0]["reason"] == "NotAskedYet"
+    away = condition(Status.UNKNOWN, "DatabaseNotAsked", "ModelReady")
+    assert status(away, previous=before)["conditions"][0]["reason"] == "DatabaseNotAsked"
+
+
 def test_counts_that_were_never_taken_are_not_there() -> None:
     assert not {"workers", "queue"} & status(counts=None).keys()
 

@@ -102,6 +102,14 @@ ENDED_PODS = {
         ),
         StopReason.DRAINED,
     ),
+    "cleared away with its node, its container's last state being that it runs": (
+        pod(
+            phase="Failed",
+            conditions=disruption("DeletionByPodGC"),
+            containerStatuses=container(state={"running": {}}),
+        ),
+        StopReason.NODE_LOST,
+    ),
     "of unknown status, its node came back": (
         pod(containerStatuses=container(state=terminated(137, "ContainerStatusUnknown"))),
         StopReason.NODE_LOST,
