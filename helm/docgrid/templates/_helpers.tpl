@@ -40,7 +40,7 @@ app.kubernetes.io/component: operator
 {{- if .spec.database -}}
 {{- toYaml .spec -}}
 {{- else -}}
-{{- toYaml (merge (dict "database" $database) .spec) -}}
+{{- toYaml (set (deepCopy .spec) "database" $database) -}}
 {{- end -}}
 {{- end }}
 
