@@ -15,9 +15,10 @@ from chart_page import list_values
 from docgrid_core.jobs import StopReason
 from docgrid_core.settings import SECTIONS, load_group
 from docgrid_operator.settings import OperatorSettings, Settings
-from support.chart import CHART, Object, environment, objects_of, only
+from support.chart import CHART, DATABASE, Object, environment, objects_of, only, render_objects
 from support.cluster.helm import Helm
 
+GUIDE = CHART.parent.parent / "docs" / "operations" / "install.md"
 OWN = "<DOCGRID_OPERATOR_NAMESPACE>"
 NAMESPACES = {
     "default": (OWN,),
@@ -85,6 +86,14 @@ def schema_paths(node: Object, root: Object, path: str = "") -> Iterator[str]:
         inner = f"{path}.{name}" if path else name
         yield inner
         yield from schema_paths(part, root, inner)
+
+
+def test_the_values_of_the_guide_are_accepted(helm: Helm) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    values = [block for block in map(yaml.safe_load, blocks) if "kind" not in block]
+    assert len(values) == 3
+    for given in values:
+        render_objects(helm, {**DATABASE, **given})
 
 
 def test_versions_are_those_of_the_distribution() -> None:

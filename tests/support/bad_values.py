@@ -70,6 +70,8 @@ BAD = (
         "DOCGRID_LOG_LEVEL",
         extraEnv=[{"name": "A"}, {"name": "DOCGRID_LOG_LEVEL", "value": "DEBUG"}],
     ),
+    bad("a variable of workers", "extraEnv[0].name", "IndexingWorker", extraEnv=[{"name": "DOCGRID_STORAGE_REGION"}]),
+    bad("a pooler", "migrations.secretName:", "PostgreSQL itself", database={**SECRET, "pooler": True}),
     bad("a volume of the chart's own", "extraVolumes", "tmp", extraVolumes=[{"name": "tmp"}]),
     bad("a mount without path", "'/extraVolumeMounts/0'", "'mountPath'", extraVolumeMounts=[{"name": "a"}]),
     bad("a negative limit", "'/resources/limits/cpu'", "minimum", resources={"limits": {"cpu": -1}}),

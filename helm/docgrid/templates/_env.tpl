@@ -5,6 +5,8 @@
     secretKeyRef:
       name: {{ .Values.database.secretName | quote }}
       key: {{ .Values.database.secretKey | quote }}
+- name: DOCGRID_DATABASE_POOLER
+  value: {{ .Values.database.pooler | quote }}
 - name: DOCGRID_OPERATOR_NAMESPACE
   valueFrom:
     fieldRef:

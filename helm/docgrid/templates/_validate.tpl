@@ -2,6 +2,9 @@
 {{- define "docgrid.validate" -}}
 {{- $hint := "create it with: kubectl create secret generic docgrid-database --from-literal=url='postgresql://…'" }}
 {{- $_ := required (printf "database.secretName: name the Secret that holds the database's address; %s" $hint) .Values.database.secretName }}
+{{- if and .Values.database.pooler (not .Values.migrations.secretName) }}
+  {{- fail "migrations.secretName: name a Secret whose address leads to PostgreSQL itself: migrations do not go through a pooler" }}
+{{- end }}
 {{- if and .Values.watchAllNamespaces .Values.watchNamespaces }}
   {{- fail "watchNamespaces: leave it empty with watchAllNamespaces, which includes them" }}
 {{- end }}
@@ -15,6 +18,9 @@
 {{- range $index, $variable := .Values.extraEnv }}
   {{- if has $variable.name $own }}
     {{- fail (printf "extraEnv[%d].name: the chart sets %s itself, from a value of its own: see README.md" $index $variable.name) }}
+  {{- end }}
+  {{- if regexMatch "^DOCGRID_(STORAGE|EMBEDDING)_" $variable.name }}
+    {{- fail (printf "extraEnv[%d].name: %s is a setting of workers: it belongs to an IndexingWorker" $index $variable.name) }}
   {{- end }}
 {{- end }}
 {{- range $volume := .Values.extraVolumes }}
