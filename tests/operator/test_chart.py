@@ -110,6 +110,17 @@ def test_the_kinds_are_those_of_this_release(helm: Helm) -> None:
         assert specs == {each["metadata"]["name"]: each["spec"] for each in made}
 
 
+def test_the_install_manifests_are_a_release_with_the_default_values(helm: Helm) -> None:
+    made = parse((MANIFESTS / "install.yaml").read_text())
+    rendered = render_objects(helm, {**DATABASE, "crds": {"keep": False}}, "--no-hooks")
+    assert [without_labels(each) for each in made] == [without_labels(each) for each in rendered]
+    assert not any("Helm" in each["metadata"]["labels"].values() for each in made)
+
+
+def without_labels(found: Object) -> Object:
+    return {**found, "metadata": {**found["metadata"], "labels": {}}}
+
+
 def test_a_pool_without_a_database_has_the_operators(helm: Helm) -> None:
     own = {**POOL, "database": {"secretRef": {"name": "own"}}}
     values = {"database": {"secretName": "s", "secretKey": "k"}, "indexingWorkers": {"a": POOL, "b": own}}
