@@ -13,8 +13,9 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from chart_page import list_values
 from docgrid_core.jobs import StopReason
-from docgrid_core.settings import SECTIONS, load_group
-from docgrid_operator.settings import OperatorSettings, Settings
+from docgrid_core.settings import load_group
+from docgrid_operator.settings import Settings
+from settings_page import SHOWN
 from support.chart import CHART, DATABASE, Object, environment, objects_of, only, render_objects
 from support.cluster.helm import Helm
 
@@ -48,7 +49,7 @@ def test_the_operator_knows_every_variable_and_takes_it(
     given = environment(objects_of(helm, case))
     known = {
         f"{section.model_config['env_prefix']}{name.upper()}"
-        for section in (*SECTIONS, OperatorSettings)
+        for section in SHOWN
         for name in section.model_fields
     }
     assert {name for name in given if name.startswith("DOCGRID_")} <= known
