@@ -60,8 +60,7 @@ def build_page(values: str) -> str:
 def list_values(text: str) -> list[Value]:
     """Return every value in the order of the file; raises `Undocumented`."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert root is not None
-    return list(_walk(root, text.splitlines(), path=()))
+    return [] if root is None else list(_walk(root, text.splitlines(), path=()))
 
 
 def _walk(node: yaml.Node, lines: list[str], *, path: tuple[str, ...]) -> Iterator[Value]:

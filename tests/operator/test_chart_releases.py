@@ -215,6 +215,15 @@ def test_the_operator_has_its_rights_where_the_values_say(places: list[Place]) -
     assert (may(own), may(other)) == (False, False)
 
 
+def test_a_namespace_that_is_not_there_is_named_and_the_install_can_go_on(places: list[Place]) -> None:
+    own, other = places
+    refusal = own.attempt(watchNamespaces=["not-there"])
+    assert refusal.code == 1
+    assert 'namespaces "not-there" not found' in refusal.err
+    own.upgrade("--install", watchNamespaces=[other.namespace])
+    assert own.names("deployment") == {"deployment.apps/docgrid-operator"}
+
+
 def test_helm_takes_over_what_kubectl_has_installed(place: Place) -> None:
     install_crds(place.kubectl)
     assert "invalid ownership metadata" in place.attempt().err
