@@ -47,9 +47,10 @@ fmt: $(READY) ## Put the code in order: ruff's safe fixes, then its formatter
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-generate: $(READY) ## Write what is made from the code: page of settings, custom resources and their page
+generate: $(READY) ## Write what is made from the code: page of settings, custom resources, chart, manifests
 	@$(BIN)/python tools/settings_page.py
 	@$(BIN)/python tools/generate_crds.py
+	@PYTHONPATH=tests $(BIN)/python tools/generate_chart.py
 
 bench: $(READY) ## Measure and compare with the targets; ONLY="Q1 V1" picks
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ONLY)

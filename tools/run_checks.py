@@ -39,6 +39,11 @@ CHECKS = (
     Check("lock file", tool("python", "tools/lock_dependencies.py", "--check")),
     Check("page of settings", tool("python", "tools/settings_page.py", "--check")),
     Check("custom resources", tool("python", "tools/generate_crds.py", "--check")),
+    # helm is that of the tests' control plane.
+    Check(
+        "chart and install manifests",
+        ("env", "PYTHONPATH=tests", *tool("python", "tools/generate_chart.py", "--check")),
+    ),
     Check("links between documents", tool("python", "tools/check_links.py")),
 )
 

@@ -1,5 +1,6 @@
 """Fixtures of the operator's tests: a release with a namespace and a database of its own on the control plane."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -8,9 +9,22 @@ import pytest
 
 from docgrid_core.settings import DatabaseSettings
 from support.apiserver_proxy import ApiServerProxy
+from support.cluster.binaries import Binaries
 from support.cluster.control_plane import ControlPlane
 from support.operator_site import OperatorSite
 from support.proxy import Proxy
+
+
+@pytest.fixture(scope="module")
+def own_plane(cluster_binaries: Binaries) -> Iterator[ControlPlane]:
+    """Yield a running control plane of a module's own, without our kinds."""
+    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
+        plane = ControlPlane(cluster_binaries, Path(folder))
+        plane.start()
+        try:
+            yield plane
+        finally:
+            plane.stop()
 
 
 @pytest.fixture

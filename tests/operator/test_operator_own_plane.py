@@ -1,7 +1,6 @@
 """What harms a control plane: its apiserver ends, its history is cut, our kinds are old or gone. On one of its own."""
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import yaml
 
 from docgrid_core.settings import DatabaseSettings
-from support.cluster.binaries import Binaries
 from support.cluster.control_plane import ControlPlane
 from support.cluster.fixtures import CRDS, create_namespace, install_crds
 from support.operator_site import Object, OperatorSite
@@ -20,18 +18,6 @@ from support.races import wait_until
 AT_ONCE = 15.0
 """Seconds within which things are as they should be once the apiserver is back, on a busy machine."""
 KINDS = ("crd/indexingworkers.docgrid.dev", "crd/indexingjobs.docgrid.dev")
-
-
-@pytest.fixture(scope="module")
-def own_plane(cluster_binaries: Binaries) -> Iterator[ControlPlane]:
-    """Yield a running control plane of this module's own, without our kinds."""
-    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
-        plane = ControlPlane(cluster_binaries, Path(folder))
-        plane.start()
-        try:
-            yield plane
-        finally:
-            plane.stop()
 
 
 @pytest.fixture

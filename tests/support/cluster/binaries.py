@@ -1,7 +1,8 @@
 """Where the programs of a control plane are found: `KUBEBUILDER_ASSETS`, the cache folder, else they are got once.
 
-The fixtures and `make cluster-up` call `prepare`. The cache lies outside of the tree, by version, and is shared by
-all checkouts: `DOCGRID_CACHE` names it, else it lies where the platform keeps a user's caches.
+The fixtures and `make cluster-up` call `prepare`, the generator of the chart `prepare_tools`. The cache lies outside
+of the tree, by version, and is shared by all checkouts: `DOCGRID_CACHE` names it, else it lies where the platform
+keeps a user's caches.
 """
 
 import contextlib
@@ -64,6 +65,16 @@ def prepare(report: Report, environment: Mapping[str, str] = os.environ) -> Bina
         kubectl=tools["kubectl"],
         helm=tools["helm"],
     )
+
+
+def prepare_tools(report: Report, environment: Mapping[str, str] = os.environ) -> Mapping[str, Path]:
+    """Return kubectl and helm by name, fetched first if this machine does not have them: what needs no cluster.
+
+    Raises `ClusterUnavailable`, with the reason.
+    """
+    cache = cache_folder(environment)
+    with _locked(cache, report):
+        return fetch.find_or_fetch_tools(cache, report)
 
 
 @contextlib.contextmanager

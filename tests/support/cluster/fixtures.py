@@ -1,4 +1,4 @@
-"""A pytest plugin: one control plane a session, a namespace a test, kubectl in it.
+"""A pytest plugin: one control plane a session, a namespace a test, kubectl in it; helm.
 
 If a test of the run asks for the control plane, its programs are made beside the tests before it: a cold build
 takes minutes, more than a test may. Where they can not be had, the tests that need them are skipped with the reason.
@@ -20,6 +20,7 @@ from support.cluster.background import Preparation
 from support.cluster.binaries import Binaries
 from support.cluster.control_plane import NODE, ControlPlane
 from support.cluster.errors import ApiError, ClusterUnavailable
+from support.cluster.helm import Helm
 from support.cluster.kubectl import Kubectl
 from support.cluster.stand_in_node import StandInNode
 from support.layers import TESTS
@@ -74,6 +75,12 @@ def cluster_binaries(pytestconfig: pytest.Config) -> Binaries:
     if isinstance(outcome, ClusterUnavailable):
         pytest.skip(str(outcome))
     return outcome
+
+
+@pytest.fixture(scope="session")
+def helm(cluster_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Return helm without a cluster, which renders for a namespace called search."""
+    return Helm(cluster_binaries.helm, tmp_path_factory.mktemp("helm"), namespace="search")
 
 
 @pytest.fixture(scope="session")
