@@ -28,7 +28,12 @@ class Counting:
     """Keeps the counts of `facts` up to date."""
 
     def __init__(
-        self, db: Database, observed: Observed, *, facts: PoolFacts, status_changed: Callable[[Key], None]
+        self,
+        db: Database,
+        observed: Observed,
+        *,
+        facts: PoolFacts,
+        status_changed: Callable[[list[Key]], None],
     ) -> None:
         self._db = db
         self._observed = observed
@@ -43,9 +48,13 @@ class Counting:
         found = pool_counts(self._db, keys)
         before = self._facts.counts
         self._facts.counts = {uid: _to_counts(counts) for uid, counts in found.items()}
-        for pool in pools:
-            if self._facts.counts[pool.uid] != before.get(pool.uid):
-                self._status_changed(Key(pool.namespace, pool.name))
+        self._status_changed(
+            [
+                Key(pool.namespace, pool.name)
+                for pool in pools
+                if self._facts.counts[pool.uid] != before.get(pool.uid)
+            ]
+        )
         queues = [counts.queue for counts in found.values() if counts.queue is not None]
         self._exported.show(metrics.POOL_WORKERS, _pool_workers(pools, found))
         self._exported.show(metrics.QUEUE_JOBS, _queue_jobs(queues))

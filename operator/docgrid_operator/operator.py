@@ -28,6 +28,8 @@ from docgrid_operator.workqueue import WorkQueue
 log = structlog.get_logger(__name__)
 
 STOP_SECONDS = 10.0
+GAP_SECONDS = 0.025
+"""Between two IndexingWorkers of many that a loop has reconciled: 500 of them take some twelve seconds."""
 
 
 class Operator:
@@ -57,7 +59,7 @@ class Operator:
             self.observed,
             namespaces=own.namespaces,
             views_namespace=own.namespace,
-            enqueue=self.enqueue,
+            enqueue=self._enqueue_evenly,
         )
         upkeep = Upkeep(
             Maintenance(
@@ -85,12 +87,12 @@ class Operator:
         self._actions = Actions(
             database, cluster, self.observed, self._events, namespace=own.namespace, pace=pace
         )
-        counting = Counting(database, self.observed, facts=self._facts, status_changed=self.enqueue)
+        counting = Counting(database, self.observed, facts=self._facts, status_changed=self._enqueue_evenly)
         self._upkeep_loop = Loop("maintenance", upkeep.run_once, interval=settings.maintenance.interval)
         self._liveness_loop = Loop("liveness", self._liveness.run_once, interval=own.liveness_interval)
         # Before the first list every view would seem to be missing, and would be written.
         listed = self._resync.done_once
-        self._views_loop = Loop("views", views.run_once, interval=own.views_interval, rest=0.5, after=listed)
+        self._views_loop = Loop("views", views.run_once, interval=own.views_interval, rest=0.1, after=listed)
         self._actions_loop = Loop(
             "actions", self._actions.run_once, interval=own.views_interval, after=listed
         )
@@ -172,8 +174,12 @@ class Operator:
         self._upkeep_loop.wake()
 
     def _enqueue_all(self) -> None:
-        for pool in self.observed.all(INDEXING_WORKER):
-            self.enqueue(key_of(pool))
+        self._enqueue_evenly([key_of(pool) for pool in self.observed.all(INDEXING_WORKER)])
+
+    def _enqueue_evenly(self, keys: list[Key]) -> None:
+        """Have many IndexingWorkers reconciled one after the other: what a person changes need not wait for them."""
+        for number, key in enumerate(keys):
+            self.enqueue(key, after=number * GAP_SECONDS)
 
     def _work(self) -> None:
         self._resync.done_once.wait()

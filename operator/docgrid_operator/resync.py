@@ -39,7 +39,7 @@ class Resync:
         *,
         namespaces: tuple[str, ...] | None,
         views_namespace: str,
-        enqueue: Callable[[Key], None],
+        enqueue: Callable[[list[Key]], None],
     ) -> None:
         self._cluster = cluster
         self._observed = observed
@@ -67,8 +67,7 @@ class Resync:
                 self._forbidden.discard(str(namespace))
         self._list(INDEXING_JOB, self._views_namespace)
         pools = self._observed.all(INDEXING_WORKER)
-        for pool in pools:
-            self._enqueue(key_of(pool))
+        self._enqueue([key_of(pool) for pool in pools])
         if not self.done_once.is_set():
             self.done_once.set()
             log.info("the operator works", indexing_workers=len(pools))

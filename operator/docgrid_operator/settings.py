@@ -42,7 +42,7 @@ class OperatorSettings(Section):
     """how often the IndexingJob views are brought up to date"""
     views_limit: Annotated[int, Field(ge=0, le=5000)] = 500
     """most IndexingJob views; 0 = none"""
-    views_writes_per_second: Annotated[int, Field(ge=1, le=1000)] = 40
+    views_writes_per_second: Annotated[int, Field(ge=1, le=1000)] = 45
     """most writes of views in a second"""
     views_redact: bool = False
     """leave titles and addresses of documents out of the views"""
