@@ -14,7 +14,7 @@ from docgrid_operator.resync import WATCHED, label_selector
 WATCH_SECONDS = 300
 """How long one watch request lasts before it is made anew."""
 CANCEL_SECONDS = 3.0
-"""After which a task that goes on is canceled again; kopf's handlers have two to end."""
+"""After which a watch that goes on is canceled again; kopf's handlers have two to end."""
 
 
 async def follow(operator: Operator, namespaces: Collection[str] | None) -> None:
@@ -27,24 +27,27 @@ async def follow(operator: Operator, namespaces: Collection[str] | None) -> None
         namespaces=namespaces or (),
     )
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    await _end_others()
+    await _end(tasks)
     for task in ended:
         task.result()
 
 
-async def _end_others() -> None:
-    """Cancel every other task of the loop until it has ended.
+async def _end(roots: Collection[asyncio.Task[None]]) -> None:
+    """Cancel kopf's root tasks, and what they leave running until it has ended.
 
-    `kopf.run_tasks` cancels each once and waits for it without a limit. A watch that is canceled together with
-    the waiter of its pause takes that for the end of a request, though, and makes the next one.
+    `kopf.run_tasks` cancels each task once and waits for it without a limit. A watch that is canceled together with
+    the waiter of its pause takes that for the end of a request, though, and makes the next one. The roots wait for
+    their watches, and the last of them closes the connections: canceled again, they would leave those open.
     """
+    for task in roots:
+        task.cancel()
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in others:
-            task.cancel()
-        ended, _ = await asyncio.wait(others, timeout=CANCEL_SECONDS)
+        ended, left = await asyncio.wait(others, timeout=CANCEL_SECONDS)
         for task in ended:
             if not task.cancelled():
                 task.exception()  # looked at: asyncio reports those that nobody did
+        for task in left - set(roots):
+            task.cancel()
 
 
 def _build_registry(operator: Operator) -> kopf.OperatorRegistry:

@@ -146,7 +146,7 @@ def test_an_operator_that_works_ends_at_once(site: OperatorSite) -> None:
         site.apply_pool(f"pool-{number}")
     operator.drain()
     assert operator.wait(END) == 0
-    assert operator.lines()[-1]["event"] == "the operator has stopped"
+    assert operator.lines()[-1]["event"] == "the operator has stopped", operator.output()
     assert operator.lines("unexpected error") == []
 
 

@@ -15,7 +15,7 @@ from support.cluster.fixtures import CRDS, create_namespace, install_crds
 from support.operator_site import Object, OperatorSite
 from support.races import wait_until
 
-AT_ONCE = 15.0
+AT_ONCE = 20.0
 """Seconds within which things are as they should be once the apiserver is back, on a busy machine."""
 KINDS = ("crd/indexingworkers.docgrid.dev", "crd/indexingjobs.docgrid.dev")
 

@@ -19,7 +19,7 @@ from support import tables
 
 R = TypeVar("R")
 
-LIMIT = 30.0
+LIMIT = 90.0
 """Seconds after which a call that should have come back is given up: a test then fails, it does not hang."""
 
 
