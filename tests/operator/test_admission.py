@@ -144,7 +144,7 @@ def test_views_are_written_whole_and_found_by_their_state(kubectl: Kubectl, crds
         kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(view))
     failed = kubectl("get", "ij", "--field-selector=status.state=FAILED", "--no-headers").out.split()
     assert failed[:7] == ["job-7", "Handbook", "3", "FAILED", "1", "w-1", "DOCUMENT-PARSING-002"]
-    kubectl("wait", "--for=jsonpath={.status.state}=PENDING", "indexingjob/job-42", "--timeout=5s")
+    kubectl("wait", "--for=jsonpath={.status.state}=PENDING", "indexingjob/job-42", "--timeout=60s")
     head = kubectl("get", "indexingjobs", "-o", "wide").out.splitlines()[0]
     assert head.split()[8:] == ["MODEL", "RETRIES", "NEXT", "RETRY", "MESSAGE"]
 

@@ -35,7 +35,7 @@ class Place:
     def install(self, release: str = "docgrid", **values: Any) -> str:
         """Install a release and return what it said, once the kinds are served."""
         said = self.helm("install", release, str(CHART), values={**DATABASE, **values}).out
-        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *KINDS)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *KINDS)
         return said
 
     def attempt(self, release: str = "docgrid", **values: Any) -> Output:
@@ -203,16 +203,16 @@ def test_the_operator_has_its_rights_where_the_values_say(places: list[Place]) -
         return place.kubectl.attempt("auth", "can-i", verb, what, f"--as={account}").out.strip() == "yes"
 
     own.install()
-    assert (may(own), may(other)) == (True, False)
+    wait_until(lambda: (may(own), may(other)) == (True, False))
     own.upgrade(watchNamespaces=[other.namespace])
-    assert (may(own), may(other)) == (True, True)
+    wait_until(lambda: (may(own), may(other)) == (True, True))
     own.upgrade(watchAllNamespaces=True)
-    assert (may(own), may(other)) == (True, True)
+    wait_until(lambda: (may(own), may(other)) == (True, True))
     assert not may(own, "get", "secrets")
     own.upgrade()
-    assert (may(own), may(other)) == (True, False)
+    wait_until(lambda: (may(own), may(other)) == (True, False))
     own.helm("uninstall", "docgrid")
-    assert (may(own), may(other)) == (False, False)
+    wait_until(lambda: (may(own), may(other)) == (False, False))
 
 
 def test_a_namespace_that_is_not_there_is_named_and_the_install_can_go_on(places: list[Place]) -> None:

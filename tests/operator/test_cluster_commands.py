@@ -82,7 +82,7 @@ def test_what_a_killed_cluster_left_is_ended(commands: Commands, kubectl: Kubect
     commands.run("up")
     wait_until(lambda: kubectl.attempt("get", "serviceaccount", "default").code == 0)
     kubectl("run", "sleeper", "--image=none", "--command", "--", "sleep", "1000")
-    kubectl("wait", "--for=condition=Ready", "pod/sleeper", "--timeout=30s")
+    kubectl("wait", "--for=condition=Ready", "pod/sleeper", "--timeout=60s")
     server = commands.server()
     parts = server.children(recursive=True)
     assert {"etcd", "kube-apiserver", "sleep"} <= {part.name() for part in parts}

@@ -74,8 +74,8 @@ def test_an_operator_that_takes_over_writes_nothing_where_nothing_has_changed(si
     site.wait_for_condition("ModelReady", "True", "ModelActive")
     wait_until(site.is_reconciled)
     first.wait_for_rounds(*LOOPS)
+    mark = first.wait_until_quiet(site)
     first.kill()
-    mark = site.control_plane.audit.mark()
     site.start_ready().wait_for_rounds(*LOOPS)
     assert site.writes(since=mark) == []
 
@@ -182,7 +182,7 @@ def test_a_namespace_goes_without_the_operator(site: OperatorSite) -> None:
     site.apply_pool(replicas=0, disruptionBudget={"minAvailable": 1})
     wait_until(site.is_reconciled)
     operator.kill()
-    site.kubectl("delete", "namespace", site.namespace, "--wait=true", "--timeout=30s")
+    site.kubectl("delete", "namespace", site.namespace, "--wait=true")
 
 
 def test_a_pool_that_is_being_deleted_in_the_foreground_gets_no_new_children(site: OperatorSite) -> None:

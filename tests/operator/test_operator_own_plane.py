@@ -145,7 +145,7 @@ def test_kinds_of_an_older_release_are_named_by_the_field_they_drop_and_written_
 
     wait_until(warned)
     own_site.wait_for_condition("ModelReady", "True", "ModelActive")
-    operator.wait_for_rounds("status")
+    operator.wait_for_rounds("status", "views", "resync")
     mark = own_site.control_plane.audit.mark()
     operator.wait_for_rounds("resync", "status", "views")
     # The Event may count up once more: it is written every few seconds at most.

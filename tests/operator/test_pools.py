@@ -68,7 +68,7 @@ def test_a_pool_indexes_documents_and_shows_it(pools: Pools) -> None:
     pools.release.wait_for_condition("ModelReady", "True", "ModelActive")
     wait_until(lambda: status_of(pools)["workers"]["idle"] == 2)
     shown = "{.status.state}=INDEXED", *(f"indexingjob/job-{job_id}" for job_id in jobs)
-    pools.release.kubectl("wait", f"--for=jsonpath={shown[0]}", *shown[1:], "--timeout=30s")
+    pools.release.kubectl("wait", f"--for=jsonpath={shown[0]}", *shown[1:], "--timeout=60s")
 
 
 def test_a_busy_pod_that_is_deleted_by_force_costs_its_job_seconds_and_no_retry(pools: Pools) -> None:

@@ -56,12 +56,12 @@ def wait_for_status(site: OperatorSite, **fields: Any) -> None:
     wait_until(lambda: fields.items() <= (wait_for(site, "indexingworker").get("status") or {}).items())
 
 
-def settle(site: OperatorSite) -> int:
-    """Wait until the operator has seen the newest spec, and return a mark of the audit log."""
+def settle(site: OperatorSite, operator: OperatorProcess) -> int:
+    """Wait until the operator has done what the newest spec asks for, and return a mark of the audit log."""
     pool = wait_for(site, "indexingworker")
     wait_for_status(site, observedGeneration=pool["metadata"]["generation"])
     wait_until(lambda: site.condition("ModelReady").get("status") == "True")
-    return site.control_plane.audit.mark()
+    return operator.wait_until_quiet(site)
 
 
 def patch(site: OperatorSite, kind: str, change: Object, name: str = "pool") -> None:
@@ -122,7 +122,7 @@ def test_a_deleted_child_comes_back_and_an_edited_one_is_put_back(
 def test_fields_of_others_are_left_alone(site: OperatorSite, operator: OperatorProcess) -> None:
     site.apply_pool()
     wait_for(site, "deployment")
-    mark = settle(site)
+    mark = settle(site, operator)
     patch(site, "deployment", {"metadata": {"annotations": {"other/tool": "x"}, "labels": {"team": "y"}}})
     patch(site, "deployment", {"spec": {"minReadySeconds": 3}})
     edited = wait_for(site, "deployment")["metadata"]["generation"]
@@ -148,14 +148,14 @@ def test_nothing_is_written_when_nothing_changed(site: OperatorSite, operator: O
         site.apply_pool(f"pool-{number}", replicas=0, disruptionBudget={"minAvailable": "50%"})
     for number in range(3):
         wait_until(lambda name=f"pool-{number}": site.condition("ModelReady", name).get("status") == "True")  # type: ignore[misc]
-    mark = site.control_plane.audit.mark()
-    rounds = len(operator.lines())
+    mark = operator.wait_until_quiet(site)
+    lines = len(operator.lines())
     site.kubectl(
         "annotate", "indexingworker", "pool-0", "somebody=touched"
     )  # reconciled, and found as it should be
     operator.wait_for_rounds("status", "views", "liveness", "events", "resync")
     assert site.writes(since=mark) == []
-    assert len(operator.lines()) == rounds
+    assert len(operator.lines()) == lines
 
 
 def test_a_change_of_settings_rolls_the_pods_once_and_a_change_of_replicas_does_not(
@@ -245,7 +245,7 @@ def test_a_pool_that_is_deleted_takes_its_children_with_it(
     site.apply_pool(disruptionBudget={"minAvailable": 1})
     for kind in CHILDREN:
         wait_for(site, kind)
-    site.kubectl("delete", "indexingworker", "pool", "--wait=true", "--timeout=20s")
+    site.kubectl("delete", "indexingworker", "pool", "--wait=true")
     wait_until(lambda: all(site.get(kind) is None for kind in CHILDREN))
 
 
@@ -267,7 +267,7 @@ def test_a_pool_of_the_same_name_made_at_once_gets_children_of_its_own(
 
 def test_a_status_that_somebody_overwrites_is_put_back(site: OperatorSite, operator: OperatorProcess) -> None:
     site.apply_pool(replicas=0)
-    settle(site)
+    settle(site, operator)
     nonsense = {
         "status": {
             "readyReplicas": 99,
@@ -283,7 +283,7 @@ def test_a_status_that_somebody_overwrites_is_put_back(site: OperatorSite, opera
     wait_for_status(site, readyReplicas=0, selector="docgrid.dev/indexing-worker=pool")
     wait_until(lambda: site.condition("Suspended").get("status") == "False")
     wait_until(lambda: "oldestReadyAt" not in wait_for(site, "indexingworker")["status"]["queue"])
-    mark = settle(site)
+    mark = settle(site, operator)
     operator.wait_for_rounds("status", "resync")
     assert site.writes(since=mark) == []
 

@@ -26,7 +26,7 @@ def test_a_deployment_runs_real_processes_and_its_deletion_ends_them(
     node: StandInNode, kubectl: Kubectl, namespace: str
 ) -> None:
     kubectl.apply(deployment(replicas=2, command=SLEEP))
-    kubectl("rollout", "status", "deployment/it", "--timeout=30s")
+    kubectl("rollout", "status", "deployment/it", "--timeout=60s")
     pids = [node.pid_of(pod["metadata"]["name"], namespace) for pod in pods(kubectl)]
     assert [psutil.Process(pid).cmdline()[-1] for pid in pids] == ["1000", "1000"]
     assert len({pod["status"]["podIP"] for pod in pods(kubectl)}) == 2
@@ -117,7 +117,7 @@ def test_a_pod_is_ready_when_its_own_address_says_so(
     wait_until(lambda: "GET /ready" in node.log_of("it", namespace))
     assert not container(kubectl)["ready"]
     (Path(psutil.Process(pid).cwd()) / "ready").touch()
-    kubectl("wait", "--for=condition=Ready", "pod/it", "--timeout=30s")
+    kubectl("wait", "--for=condition=Ready", "pod/it", "--timeout=60s")
 
 
 def test_a_deleted_pod_has_its_grace_and_a_force_deleted_one_has_none(

@@ -82,6 +82,14 @@ class OperatorProcess(LoggedProcess):
         targets = {loop: self.rounds(loop) + count for loop in loops}
         wait_until(lambda: all(self.rounds(loop) >= target for loop, target in targets.items()))
 
+    def wait_until_quiet(self, site: "OperatorSite") -> int:
+        """Wait until its loops have gone round without a write; return the mark of the audit log since then."""
+        while True:
+            mark = site.control_plane.audit.mark()
+            self.wait_for_rounds("status", "views", "events")
+            if not site.writes(since=mark):
+                return mark
+
     def rounds(self, loop: str) -> float:
         """Return how many rounds a loop has run."""
         return self.metric("docgrid_operator_loop_seconds_count", loop=loop)

@@ -139,7 +139,7 @@ def stand_in_node(plane: ControlPlane) -> Iterator[StandInNode]:
 def install_crds(kubectl: Kubectl) -> None:
     """Apply the CRDs of this checkout and wait until the apiserver serves them."""
     kubectl("apply", "--server-side", "-f", str(CRDS))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
 
 
 def create_namespace(api: Api, name: str) -> None:

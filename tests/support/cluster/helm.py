@@ -11,7 +11,7 @@ import yaml
 
 from support.cluster.kubectl import Output
 
-LIMIT = 60.0
+LIMIT = 90.0
 """Seconds after which a call that does not come back fails the test."""
 
 Values = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-LIMIT = 60.0
+LIMIT = 90.0
 """Seconds after which a call that does not come back fails the test."""
 
 
