@@ -79,7 +79,7 @@ class ShownStates:
                 listed = self._api.get(_VIEWS)
                 self._states = {view["spec"]["jobId"]: view["status"]["state"] for view in listed["items"]}
                 version = listed["metadata"]["resourceVersion"]
-                self._watch = self._api.watch(_VIEWS, seconds=3600, resourceVersion=version)
+                self._watch = self._api.watch(_VIEWS, seconds=3600, resource_version=version)
                 for kind, view in self._watch:
                     if kind == "ERROR":
                         break

@@ -65,6 +65,7 @@ def test_the_audit_log_tells_who_wrote_what_even_if_it_changed_nothing(
     kubectl("get", "configmap", "one")
     assert control_plane.audit_writes(ADMIN, since=mark) == []
     kubectl("patch", "configmap", "one", "--type=merge", '--patch={"data": {"key": "value"}}')
+    wait_until(lambda: control_plane.audit_writes(ADMIN, since=mark))
     [write] = control_plane.audit_writes(ADMIN, since=mark)
     assert (write.verb, write.resource, write.namespace, write.name) == (
         "patch",
@@ -73,6 +74,7 @@ def test_the_audit_log_tells_who_wrote_what_even_if_it_changed_nothing(
         "one",
     )
     kubectl("delete", "configmap", "one", "--wait=false")
+    wait_until(lambda: len(control_plane.audit_writes(ADMIN, since=mark)) == 2)
     assert [write.verb for write in control_plane.audit_writes(ADMIN, since=mark)] == ["patch", "delete"]
     assert control_plane.audit_writes("nobody", since=mark) == []
 
@@ -98,13 +100,15 @@ def test_a_watch_that_missed_an_outage_is_told_to_list_again(own_plane: ControlP
         own_plane.compact_etcd()
         own_plane.stop_apiserver()
         own_plane.start_apiserver()
-        events = iter(api.watch("/api/v1/namespaces", seconds=5, resourceVersion=old))
+        events = iter(api.watch("/api/v1/namespaces", seconds=5, resource_version=old))
         kind, status = next(events)
         assert (kind, status["code"]) == ("ERROR", HTTPStatus.GONE)
 
 
 def test_a_watch_can_be_stopped_by_another_thread(control_plane: ControlPlane, namespace: str) -> None:
-    watch = control_plane.api.watch(f"/api/v1/namespaces/{namespace}/configmaps", seconds=60)
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    version = control_plane.api.get(path)["metadata"]["resourceVersion"]
+    watch = control_plane.api.watch(path, seconds=60, resource_version=version)
     reading = Call(lambda: list(watch))
     watch.stop()
     assert isinstance(reading.error(), ApiError)

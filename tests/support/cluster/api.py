@@ -68,9 +68,15 @@ class Api:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def watch(self, path: str, *, seconds: int, **query: str) -> "Watch":
-        """Watch what happens in the collection at `path`, for `seconds` at most."""
-        asked = {**query, "watch": "true", "timeoutSeconds": str(seconds), "allowWatchBookmarks": "true"}
+    def watch(self, path: str, *, seconds: int, resource_version: str, **query: str) -> "Watch":
+        """Watch what happens in the collection at `path` after a version, for `seconds` at most."""
+        asked = {
+            **query,
+            "watch": "true",
+            "resourceVersion": resource_version,  # without one, an etcd as old as Debian's may refuse it
+            "timeoutSeconds": str(seconds),
+            "allowWatchBookmarks": "true",
+        }
         return Watch(self._request("GET", path, query=asked, stream_limit=seconds + _READ_LIMIT))
 
     def _call(
@@ -124,7 +130,8 @@ class Watch:
             for line in _lines(self._answer):
                 event = json.loads(line)
                 yield event["type"], event["object"]
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # ValueError: half a line, or what ssl says of a connection that another thread has just shut down.
             raise ApiError(0, type(error).__name__, "the watch broke") from error
         finally:
             self._answer.close()

@@ -183,7 +183,7 @@ class StandInNode:
     def _follow(self, version: str) -> None:
         selector = f"spec.nodeName={self.name}"
         watch = self.api.watch(
-            "/api/v1/pods", seconds=_WATCH_LIMIT, resourceVersion=version, fieldSelector=selector
+            "/api/v1/pods", seconds=_WATCH_LIMIT, resource_version=version, fieldSelector=selector
         )
         self._watch = watch
         if self._stopping.is_set() or self.is_away:  # said while there was no watch to stop
