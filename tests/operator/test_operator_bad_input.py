@@ -156,7 +156,7 @@ def test_a_quota_that_allows_no_pod_is_told_and_heals(site: OperatorSite) -> Non
     condition = site.wait_for_condition("Available", "False", "FailedCreate")
     assert "quota" in condition["message"]
     site.kubectl("delete", "quota", "none", "--wait=true")
-    wait_until(lambda: site.condition("Available")["reason"] != "FailedCreate", limit=60)
+    wait_until(lambda: site.condition("Available")["reason"] != "FailedCreate")
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ class Session:
 
     def wait_for(self, text: str) -> None:
         """Wait until it says something."""
-        wait_until(lambda: text in self.output() or self.process.poll() is not None, limit=60)
+        wait_until(lambda: text in self.output() or self.process.poll() is not None)
         assert text in self.output(), self.output()
 
     def docgrid(self, *arguments: str) -> None:
@@ -100,7 +100,7 @@ def test_a_first_document_is_indexed_by_the_pool_that_it_proposes(
     indexed = "--for=jsonpath={.status.state}=INDEXED"
     kubectl("wait", "indexingjob/job-1", indexed, "--timeout=60s", limit=90)
     kubectl("delete", "indexingworker", "small")
-    wait_until(lambda: kubectl("get", "pods", "-o", "name").out == "", limit=60)
+    wait_until(lambda: kubectl("get", "pods", "-o", "name").out == "")
     session.process.send_signal(signal.SIGINT)
     assert session.process.wait(60) == 0
     assert "the operator has stopped" in session.output()

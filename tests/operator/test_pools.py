@@ -42,7 +42,7 @@ def pools(
             yield Pools(release, documents, node, provider)
             provider.gate.set()
             release.kubectl("delete", "indexingworkers", "--all", "--wait=true")
-            wait_until(lambda: release.kubectl("get", "pods", "-o", "name").out == "", limit=60)
+            wait_until(lambda: release.kubectl("get", "pods", "-o", "name").out == "")
             assert violations(release.db) == []
         finally:
             release.close()
