@@ -65,7 +65,6 @@ def test_the_audit_log_tells_who_wrote_what_even_if_it_changed_nothing(
     kubectl("get", "configmap", "one")
     assert control_plane.audit_writes(ADMIN, since=mark) == []
     kubectl("patch", "configmap", "one", "--type=merge", '--patch={"data": {"key": "value"}}')
-    wait_until(lambda: control_plane.audit_writes(ADMIN, since=mark))
     [write] = control_plane.audit_writes(ADMIN, since=mark)
     assert (write.verb, write.resource, write.namespace, write.name) == (
         "patch",
@@ -74,7 +73,6 @@ def test_the_audit_log_tells_who_wrote_what_even_if_it_changed_nothing(
         "one",
     )
     kubectl("delete", "configmap", "one", "--wait=false")
-    wait_until(lambda: len(control_plane.audit_writes(ADMIN, since=mark)) == 2)
     assert [write.verb for write in control_plane.audit_writes(ADMIN, since=mark)] == ["patch", "delete"]
     assert control_plane.audit_writes("nobody", since=mark) == []
 

@@ -139,7 +139,7 @@ def test_fields_of_others_are_left_alone(site: OperatorSite, operator: OperatorP
     def written() -> int:
         return len([write for write in site.writes(since=mark) if write.resource == "deployments"])
 
-    wait_until(lambda: written() > 0)  # the audit log tells of a write after its answer
+    wait_until(lambda: written() > 0)  # it can be seen a moment before it is logged and answered
     assert written() == 1
 
 

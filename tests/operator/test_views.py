@@ -85,6 +85,11 @@ def events_of(site: OperatorSite, job_id: JobId | None, event_type: str) -> int:
     return tables.events(site.db, job_id).count(event_type)
 
 
+def may_write(site: OperatorSite) -> bool:
+    said = site.kubectl.attempt("auth", "can-i", "patch", VIEW, f"--as={site.user}")
+    return said.out.strip() == "yes"
+
+
 def test_a_job_is_shown_from_its_registration_to_its_end(
     site: OperatorSite, operator: OperatorProcess
 ) -> None:
@@ -210,11 +215,6 @@ def test_a_job_that_is_locked_for_long_holds_up_no_view_and_is_answered_after_it
     wait_for_state(site, locked, "CANCELED")
     wait_for_answer(site, locked)
     assert events_of(site, locked, "CANCELED") == 1
-
-
-def may_write(site: OperatorSite) -> bool:
-    said = site.kubectl.attempt("auth", "can-i", "patch", VIEW, f"--as={site.user}")
-    return said.out.strip() == "yes"
 
 
 def test_a_view_that_may_not_be_written_is_tried_seldom_and_told_once(site: OperatorSite) -> None:
