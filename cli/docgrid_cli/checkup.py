@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from docgrid_cli.installation import Installation
+from docgrid_cli.trial import try_document
 from docgrid_core.database import Database
 from docgrid_core.errors import (
     DatabaseUnavailable,
@@ -65,8 +66,24 @@ class Finding:
     text: str
 
 
-def check_everything(installation: Installation, *, deep: bool) -> Iterator[Finding]:
-    """Yield a finding for each part; `deep` reads every table to check the invariants."""
+def check_everything(
+    installation: Installation, *, deep: bool = False, document: bool = False
+) -> Iterator[Finding]:
+    """Yield a finding for each part.
+
+    `deep` reads every table to check the invariants; `document` has a document indexed if all parts are in order.
+    """
+    sound = True
+    for finding in _check_parts(installation, deep=deep):
+        sound = sound and finding.verdict in {Verdict.OK, Verdict.NOTE}
+        yield finding
+    if document and not sound:
+        yield Finding("document", Verdict.UNCHECKED, "needs the other parts")
+    elif document:
+        yield _judge("document", lambda: _check_document(installation))
+
+
+def _check_parts(installation: Installation, *, deep: bool) -> Iterator[Finding]:
     yield _judge("settings", lambda: _check_settings(installation))
     yield _judge("object store", lambda: _check_objects(installation))
     try:
@@ -153,6 +170,11 @@ def _check_workers(db: Database) -> Finding:
     if not live:
         return Finding("workers", Verdict.NOTE, "none is running: nothing is indexed until one does")
     return Finding("workers", Verdict.OK, f"{len(live)} running")
+
+
+def _check_document(installation: Installation) -> str:
+    with installation.database() as db:
+        return try_document(installation, db)
 
 
 def _check_invariants(db: Database) -> Iterator[Finding]:

@@ -182,15 +182,25 @@ def test_every_container_is_restricted_and_has_a_place_to_write(case: str, helm:
             assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108
 
 
-def test_helm_test_checks_each_pool_or_the_database_alone(helm: Helm) -> None:
+def test_helm_test_proves_each_pool_by_a_document_or_asks_the_database_alone(helm: Helm) -> None:
+    whole, parts = ["docgrid", "doctor", "--document"], ["docgrid", "doctor"]
     for case, expected in (
         ("default", {"docgrid-test": ["docgrid", "models", "list"]}),
-        ("everything", {f"docgrid-test-{pool}": ["docgrid", "doctor"] for pool in ("hosted", "small")}),
+        ("everything", {f"docgrid-test-{pool}": whole for pool in ("hosted", "small")}),
     ):
-        tests = [each for each in objects_of(helm, case) if each["kind"] == "Pod"]
-        assert {
-            each["metadata"]["name"]: each["spec"]["containers"][0]["command"] for each in tests
-        } == expected
+        assert commands_of_tests(objects_of(helm, case)) == expected
+    idle = {"off": {**POOL, "suspend": True}, "none": {**POOL, "replicas": 0}, "one": {**POOL, "replicas": 1}}
+    found = commands_of_tests(render_objects(helm, {**DATABASE, "indexingWorkers": idle}))
+    assert found == {"docgrid-test-off": parts, "docgrid-test-none": parts, "docgrid-test-one": whole}
+
+
+def commands_of_tests(objects: list[Object]) -> dict[str, list[str]]:
+    """Return what the pods of `helm test` run."""
+    return {
+        each["metadata"]["name"]: each["spec"]["containers"][0]["command"]
+        for each in objects
+        if each["kind"] == "Pod"
+    }
 
 
 def test_the_namespace_is_said_where_it_matters(helm: Helm) -> None:

@@ -18,10 +18,14 @@ def doctor(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every table and check that all rows agree.")
     ] = False,
+    document: Annotated[
+        bool,
+        typer.Option("--document", help="Have a document of its own indexed by a worker, found and deleted."),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Check settings, database, schema, model, object store and embedding server; exit 1 if one needs a repair."""
-    findings = list(check_everything(find_installation(), deep=deep))
+    findings = list(check_everything(find_installation(), deep=deep, document=document))
     show_all(findings, FINDINGS, output)
     if any(finding.verdict is Verdict.FIX for finding in findings):
         raise typer.Exit(1)
