@@ -70,13 +70,14 @@ DEFINITIONS = (
             Column("Processing", ".status.queue.processing", "integer"),
             Column("Failed", ".status.queue.failed", "integer"),
             Column("Oldest", ".status.queue.oldestReadyAt", "date"),
+            # What keeps workers from running is seen at the first look.
+            Column("Reason", _condition("Available", "reason")),
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Replicas", ".spec.replicas", "integer", wide=True),
             Column("Model", ".spec.model.name", wide=True),
             Column("Delayed", ".status.queue.delayed", "integer", wide=True),
             Column("Suspended", ".spec.suspend", "boolean", wide=True),
             Column("Available", _condition("Available", "status"), wide=True),
-            Column("Reason", _condition("Available", "reason"), wide=True),
         ),
         subresources={
             "status": {},

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
@@ -94,7 +95,7 @@ class WorkerSettings(Section):
     shutdown_grace_period: NonNegativeDuration = timedelta(seconds=30)
     """time that running jobs get after SIGTERM"""
     registration_timeout: PositiveDuration = timedelta(seconds=60)
-    """how long a starting worker waits for database and model"""
+    """how long a starting worker waits for database and model; at most 15 s if a person has to repair the database"""
     retry_initial_delay: PositiveDuration = timedelta(seconds=10)
     """wait before the first retry; it doubles from there. The same in the whole installation"""
     retry_max_delay: PositiveDuration = timedelta(minutes=5)
@@ -252,6 +253,8 @@ class LogSettings(Section):
     """least severity that is shown"""
     format: Literal["json", "console"] = "json"
     """`console` is for a person"""
+    termination_file: Path = Path("/dev/termination-log")
+    """file, if there is one, for the reason of a failed start: a pod's status shows it"""
 
 
 SECTIONS: tuple[type[Section], ...] = (

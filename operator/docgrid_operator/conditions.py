@@ -6,6 +6,7 @@ nothing that changes by itself, so that a steady pool's status is written once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -74,12 +75,13 @@ def derive_conditions(
     problem: Problem | None,
     database: DatabaseState,
     model: ModelState,
+    now: datetime,
 ) -> list[Condition]:
     """Return all conditions of a pool, in the order in which they are shown."""
     model_ready = derive_model_ready(pool, database, model)
     return [
-        _explain_by_model(derive_available(pool, deployment, pods, problem), model_ready),
-        derive_progressing(pool, deployment, pods, problem),
+        _explain_by_model(derive_available(pool, deployment, pods, problem, now=now), model_ready),
+        derive_progressing(pool, deployment, pods, problem, now=now),
         derive_database_reachable(database),
         model_ready,
         derive_suspended(pool),
@@ -95,7 +97,12 @@ def _explain_by_model(available: Condition, model_ready: Condition) -> Condition
 
 
 def derive_available(
-    pool: IndexingWorker, deployment: Object | None, pods: Sequence[Object], problem: Problem | None
+    pool: IndexingWorker,
+    deployment: Object | None,
+    pods: Sequence[Object],
+    problem: Problem | None,
+    *,
+    now: datetime,
 ) -> Condition:
     """Say whether workers of the pool are there and ready."""
     available = "Available"
@@ -108,7 +115,7 @@ def derive_available(
         return Condition(available, Status.FALSE, "ScaledToZero", "spec.replicas is 0: no worker is wanted")
     if ready >= wanted:
         return Condition(available, Status.TRUE, "WorkersReady", "every worker is ready")
-    obstacle = find_obstacle(pods) or problem or find_replica_failure(status)
+    obstacle = find_obstacle(pods, now=now) or problem or find_replica_failure(status)
     is_available = Status.TRUE if _condition(status, "Available") == Status.TRUE and ready else Status.FALSE
     if obstacle is not None:
         return Condition(available, is_available, obstacle.reason, obstacle.message)
@@ -118,7 +125,12 @@ def derive_available(
 
 
 def derive_progressing(
-    pool: IndexingWorker, deployment: Object | None, pods: Sequence[Object], problem: Problem | None
+    pool: IndexingWorker,
+    deployment: Object | None,
+    pods: Sequence[Object],
+    problem: Problem | None,
+    *,
+    now: datetime,
 ) -> Condition:
     """Say whether the pool is on its way to what its spec says; False too if it can not get there."""
     progressing = "Progressing"
@@ -131,7 +143,7 @@ def derive_progressing(
         return Condition(
             progressing, Status.TRUE, "Updating", "the Deployment has not seen its newest spec yet"
         )
-    obstacle = find_obstacle(pods) or find_replica_failure(status)
+    obstacle = find_obstacle(pods, now=now) or find_replica_failure(status)
     held_up = f": {obstacle.message}" if obstacle else ""
     if _is_rolling_out(pool, status):
         return _derive_rollout(deployment, held_up)

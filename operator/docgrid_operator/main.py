@@ -14,6 +14,7 @@ import structlog
 from docgrid_core.database import Database
 from docgrid_core.errors import SettingsError
 from docgrid_core.health import HealthServer
+from docgrid_core.lastwords import leave_last_words
 from docgrid_core.logconfig import configure_logging
 from docgrid_core.settings import load_group
 from docgrid_operator import watches
@@ -48,6 +49,7 @@ def _run() -> int:
             _serve_health(settings.operator, operator)
     except SettingsError as error:
         print(error, file=sys.stderr)
+        leave_last_words(str(error))
         return 2
     _exit_when_told()
     try:

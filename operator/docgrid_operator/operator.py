@@ -211,4 +211,6 @@ class Operator:
             self._queue.retry(key)
             return "blocked"
         self._queue.done(key)
+        if (seconds := self._reconciler.next_look(key)) is not None:
+            self.enqueue(key, after=seconds + 1.0)
         return "done"

@@ -27,6 +27,7 @@ from docgrid_operator.kinds import (
     controller_uid,
 )
 from docgrid_operator.observed import Observed
+from docgrid_operator.obstacles import next_look
 from docgrid_operator.plan import difference, digest, surplus
 from docgrid_operator.resources import WorkerDefaults, build_children
 from docgrid_operator.status import Counts, build_status, leave_out
@@ -87,6 +88,10 @@ class Reconciler:
         self._reconcile_status(pool, raw, problem)
         return problem
 
+    def next_look(self, key: Key) -> float | None:
+        """Return the seconds after which an IndexingWorker's status may be another one without any event."""
+        return next_look(self._observed.of_pool(POD, key), now=self._clock())
+
     def _reconcile_child(
         self, pool: IndexingWorker, raw: Object, kind: Kind, desired: Object | None
     ) -> Problem | None:
@@ -130,6 +135,7 @@ class Reconciler:
         if deployment is not None and controller_uid(deployment) != pool.uid:
             deployment = None
         counts = self._facts.counts.get(pool.uid)
+        now = self._clock()
         conditions = derive_conditions(
             pool,
             deployment=deployment,
@@ -137,6 +143,7 @@ class Reconciler:
             problem=problem,
             database=self._facts.database,
             model=counts.model if counts else ModelState.UNKNOWN,
+            now=now,
         )
         previous = raw.get("status") or {}
         desired = build_status(
@@ -145,7 +152,7 @@ class Reconciler:
             counts=counts,
             conditions=conditions,
             previous=previous,
-            now=self._clock(),
+            now=now,
         )
         if not _status_differs(desired["status"], previous):
             return

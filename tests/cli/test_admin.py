@@ -2,6 +2,7 @@
 
 import signal
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -206,13 +207,20 @@ def test_a_deep_look_finds_rows_that_disagree(cli: Cli, db: Database) -> None:
     assert "job 1" in found["invariants"][1]
 
 
-def test_a_wrong_password_says_what_to_check(bare_cli: Cli) -> None:
+def test_a_wrong_password_says_what_to_check(bare_cli: Cli, tmp_path: Path) -> None:
+    last_words = tmp_path / "termination-log"
+    last_words.touch()
     with embedded_postgres() as server:
         url = server.url("postgres")
         password = url.partition("@")[0].rpartition(":")[2]
-        bare_cli.environment["DOCGRID_DATABASE_URL"] = url.replace(f":{password}@", ":wrong@")
+        bare_cli.environment |= {
+            "DOCGRID_DATABASE_URL": url.replace(f":{password}@", ":wrong@"),
+            "DOCGRID_LOG_TERMINATION_FILE": str(last_words),
+        }
         for command in (["queue"], ["migrate"]):
             answer = bare_cli(*command)
             assert (answer.code, answer.out) == (1, "")
             assert "the database refuses the password: check user and password" in answer.err
             assert answer.err.count("\n") == 1
+        # The command of the operator's init container leaves it where a pod's status shows it.
+        assert last_words.read_text() == answer.err.rstrip("\n")

@@ -112,7 +112,14 @@ def test_kubectl_scale_writes_the_replicas(kubectl: Kubectl, crds: None, namespa
 def test_the_tables_show_what_a_person_looks_for(kubectl: Kubectl, crds: None) -> None:
     kubectl.apply(POOL)
     queue = '{"ready": 7, "processing": 2, "failed": 1, "oldestReadyAt": "2020-01-01T00:00:00Z"}'
-    status = f'{{"status": {{"readyReplicas": 2, "workers": {{"active": 1, "dead": 0}}, "queue": {queue}}}}}'
+    available = (
+        '{"type": "Available", "status": "True", "reason": "WorkersReady", "message": "every worker is ready",'
+        ' "observedGeneration": 1, "lastTransitionTime": "2020-01-01T00:00:00Z"}'
+    )
+    status = (
+        f'{{"status": {{"readyReplicas": 2, "workers": {{"active": 1, "dead": 0}}, "queue": {queue},'
+        f' "conditions": [{available}]}}}}'
+    )
     kubectl("patch", "iw", "small", "--subresource=status", "--type=merge", "--patch", status)
     head, row = kubectl("get", "iw").out.splitlines()
     assert head.split() == [
@@ -124,11 +131,13 @@ def test_the_tables_show_what_a_person_looks_for(kubectl: Kubectl, crds: None) -
         "PROCESSING",
         "FAILED",
         "OLDEST",
+        "REASON",
         "AGE",
     ]
     assert row.split()[:7] == ["small", "2", "1", "0", "7", "2", "1"]
+    assert row.split()[8] == "WorkersReady"
     wide = kubectl("get", "iw", "-o", "wide").out.splitlines()[0].split()
-    assert wide[9:] == ["REPLICAS", "MODEL", "DELAYED", "SUSPENDED", "AVAILABLE", "REASON"]
+    assert wide[10:] == ["REPLICAS", "MODEL", "DELAYED", "SUSPENDED", "AVAILABLE"]
 
 
 def test_views_are_written_whole_and_found_by_their_state(kubectl: Kubectl, crds: None) -> None:

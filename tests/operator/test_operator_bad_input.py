@@ -2,9 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import make_url
 
+from docgrid_core.settings import DatabaseSettings
+from support.cluster.pod_status import report_status
 from support.cluster.stand_in_node import StandInNode
 from support.operator_site import MANIFESTS, Object, OperatorSite, build_pool
 from support.races import wait_until
@@ -146,6 +150,66 @@ def test_a_secret_that_is_missing_or_lacks_its_key_is_named_until_it_is_there(
     give(site, "storage", "secret-key", "x")
     give(site, "database", "url", "postgresql://nowhere/docgrid")
     wait_until(lambda: site.condition("Available")["reason"] != "CreateContainerConfigError")
+
+
+def test_why_workers_end_again_and_again_is_told_in_their_own_words_within_a_minute(
+    site: OperatorSite, node: StandInNode, empty_database_settings: DatabaseSettings
+) -> None:
+    site.start_ready()
+    address = make_url(site.database.url.get_secret_value())
+    urls = {
+        "password": address.set(password=SECRET_VALUE).render_as_string(hide_password=False),
+        "schema": empty_database_settings.url.get_secret_value(),
+    }
+    site.kubectl(
+        "create", "secret", "generic", "storage", "--from-literal=access-key=x", "--from-literal=secret-key=x"
+    )
+    for name, url in urls.items():
+        site.kubectl("create", "secret", "generic", name, f"--from-literal=url={url}")
+        site.apply_pool(name, replicas=1, database={"secretRef": {"name": name}})
+    ended = "the worker ended (exit code 75, Error) and is started again: DATABASE-SETUP: "
+    for name, told in (
+        ("password", "the database refuses the password: check user and password"),
+        ("schema", "run `docgrid migrate`"),
+    ):
+        message = site.wait_for_condition("Available", "False", "CrashLoopBackOff", name)["message"]
+        assert message.startswith(ended)
+        assert told in message
+        assert SECRET_VALUE not in message
+        assert site.kubectl("get", "indexingworker", name).out.split()[-2] == "CrashLoopBackOff"
+
+
+def test_a_pod_whose_volume_is_not_there_is_told_without_any_event_and_heals(site: OperatorSite) -> None:
+    operator = site.start_ready(operator_resync_interval="10m", operator_status_interval="10m")
+    volume = {"name": "settings", "configMap": {"name": "not-there"}}
+    site.apply_pool(replicas=1, podTemplate={"spec": {"volumes": [volume]}})
+    pod = bind_pod(site)
+    # The kubelet has waited for 25 s; until the status has to say so nothing more happens.
+    since = (datetime.now(UTC) - timedelta(seconds=25)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    waits = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": since}
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+    report_status(site.control_plane.api, site.namespace, pod, conditions=[placed, waits])
+    condition = site.wait_for_condition("Available", "False", "ContainerCreating")
+    assert "ConfigMap not-there" in condition["message"]
+    assert "kubectl describe pod" in condition["message"]
+    assert "ContainerCreating" not in operator.output()
+    waits["status"] = "True"
+    report_status(site.control_plane.api, site.namespace, pod, conditions=[placed, waits])
+    site.wait_for_condition("Available", "False", "WorkersNotReady")
+
+
+def bind_pod(site: OperatorSite) -> str:
+    """Give the pool's pod a node that does not exist, as the scheduler would one that does; return its name."""
+
+    def found() -> str:
+        return site.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}").out
+
+    wait_until(found)
+    name = found()
+    target = {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}
+    path = f"/api/v1/namespaces/{site.namespace}/pods/{name}/binding"
+    site.control_plane.api.create(path, {"metadata": {"name": name}, "target": target})
+    return name
 
 
 def test_a_quota_that_allows_no_pod_is_told_and_heals(site: OperatorSite) -> None:

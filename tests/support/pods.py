@@ -1,10 +1,12 @@
 """Pods of a pool for tests of the operator's pure parts: what a kubelet reports of them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from docgrid_operator.kinds import Object
 
 POD_NAME = "pool-6d4f9c-x7k2p"
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 def build_pod(
@@ -18,6 +20,7 @@ def build_pod(
     phase: str = "Running",
     conditions: list[Object] | None = None,
     deletion_timestamp: str = "",
+    volumes: list[Object] | None = None,
 ) -> Object:
     """Return a pod of one container, which is an init container if `init`."""
     status = {
@@ -32,6 +35,7 @@ def build_pod(
             "name": name,
             **({"deletionTimestamp": deletion_timestamp} if deletion_timestamp else {}),
         },
+        "spec": {"volumes": volumes or []},
         "status": {
             "phase": phase,
             "conditions": conditions or [],

@@ -18,7 +18,7 @@ from docgrid_operator.conditions import (
     derive_suspended,
 )
 from docgrid_operator.kinds import Object
-from support.pods import build_pod, terminated, waiting
+from support.pods import NOW, build_pod, terminated, waiting
 from support.pools import build_pool
 
 T, F, U = Status.TRUE, Status.FALSE, Status.UNKNOWN
@@ -96,7 +96,7 @@ def test_available_says_whether_workers_are_ready_and_what_keeps_them_from_it(
     problem: Problem | None,
     expected: tuple[Status, str, str],
 ) -> None:
-    check(derive_available(build_pool(**spec), deployment, pods, problem), "Available", expected)
+    check(derive_available(build_pool(**spec), deployment, pods, problem, now=NOW), "Available", expected)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_progressing_says_whether_the_pool_is_on_its_way_and_what_holds_it_up(
     expected: tuple[Status, str, str],
 ) -> None:
     pool = build_pool(replicas=replicas)
-    check(derive_progressing(pool, deployment, pods, problem), "Progressing", expected)
+    check(derive_progressing(pool, deployment, pods, problem, now=NOW), "Progressing", expected)
 
 
 def test_a_suspended_pool_is_on_its_way_until_its_last_worker_has_ended() -> None:
     pool = build_pool(replicas=2, suspend=True)
     said = [
-        derive_progressing(pool, deployment, pods, None).status
+        derive_progressing(pool, deployment, pods, None, now=NOW).status
         for deployment, pods in [
             (build_deployment(replicas=2), [build_pod()]),
             (build_deployment(), [ENDING]),
@@ -236,6 +236,7 @@ def test_all_conditions_are_there_in_their_order_whatever_is_known() -> None:
         problem=None,
         database=DatabaseState(),
         model=ModelState.UNKNOWN,
+        now=NOW,
     )
     assert [condition.type for condition in said] == [
         "Available",
@@ -264,7 +265,7 @@ def test_a_missing_model_is_named_as_what_keeps_workers_from_being_ready(
     model: ModelState, pods: list[Object], reason: str
 ) -> None:
     available, *_ = derive_conditions(
-        build_pool(), deployment=None, pods=pods, problem=None, database=REACHED, model=model
+        build_pool(), deployment=None, pods=pods, problem=None, database=REACHED, model=model, now=NOW
     )
     assert (available.status, available.reason) == (F, reason)
 

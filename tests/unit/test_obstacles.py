@@ -1,10 +1,13 @@
 """What keeps a pool's pods from running, named once and in the same words while it does."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from docgrid_operator.kinds import Object
-from docgrid_operator.obstacles import find_obstacle, find_replica_failure
-from support.pods import POD_NAME, build_pod, terminated, waiting
+from docgrid_operator.obstacles import find_obstacle, find_replica_failure, next_look
+from support.pods import NOW, POD_NAME, build_pod, terminated, waiting
 
 CRASHED = terminated(1, "Error")
 NO_COMMAND = 'exec: "docgrid-worker": executable file not found in $PATH'
@@ -42,6 +45,21 @@ UNSCHEDULABLE = [
             "the worker ended (exit code 1, Error) and is started again: `kubectl logs -p -c worker`",
         ),
         (
+            build_pod(last_state=terminated(75, "Error", message="the database refuses the password")),
+            "CrashLoopBackOff",
+            "(exit code 75, Error) and is started again: the database refuses the password",
+        ),
+        (
+            build_pod(last_state=terminated(2, "Error", message="A=0: must be 1\nB is not set")),
+            "CrashLoopBackOff",
+            "is started again: A=0: must be 1; B is not set",
+        ),
+        (  # another image's words may be new each time
+            build_pod(last_state=terminated(1, "Error", message="at 12:00:01"), container="tunnel"),
+            "CrashLoopBackOff",
+            "is started again: `kubectl logs -p -c tunnel` says why",
+        ),
+        (
             build_pod(
                 state=waiting("CrashLoopBackOff"), last_state=terminated(1, "Error"), container="tunnel"
             ),
@@ -66,7 +84,7 @@ UNSCHEDULABLE = [
     ],
 )
 def test_what_needs_a_person_is_named_with_what_to_do(pod: Object, reason: str, fragment: str) -> None:
-    found = find_obstacle([build_pod(ready=True), pod])
+    found = find_obstacle([build_pod(ready=True), pod], now=NOW)
     assert found is not None
     assert found.reason == reason
     assert fragment in found.message
@@ -88,7 +106,60 @@ def test_what_needs_a_person_is_named_with_what_to_do(pod: Object, reason: str, 
     ],
 )
 def test_what_passes_by_itself_is_no_obstacle(pod: Object) -> None:
-    assert find_obstacle([pod]) is None
+    assert find_obstacle([pod], now=NOW) is None
+
+
+def waits_for_volumes(seconds: float, *, made: str = "False", placed: str = "True", **more: Any) -> Object:
+    """Return a pod that has a node, and for so many seconds no volumes or network."""
+    since = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [
+        {"type": "PodScheduled", "status": placed, "lastTransitionTime": since},
+        {"type": "PodReadyToStartContainers", "status": made, "lastTransitionTime": since},
+    ]
+    state = waiting("ContainerCreating")
+    return build_pod(**{"state": state, "phase": "Pending", "conditions": conditions, **more})
+
+
+def test_a_pod_that_waits_for_its_volumes_is_told_with_what_it_mounts_once_that_is_long() -> None:
+    projected = {"projected": {"sources": [{"secret": {"name": "tls"}}, {"configMap": {"name": "settings"}}]}}
+    volumes = [
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "ca", "secret": {"secretName": "ca"}},
+        {"name": "settings", "configMap": {"name": "settings"}},
+        {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}},
+        {"name": "more", **projected},
+    ]
+    found = find_obstacle([waits_for_volumes(31, volumes=volumes)], now=NOW)
+    assert found == find_obstacle([waits_for_volumes(400, volumes=volumes[::-1])], now=NOW)
+    assert found is not None
+    assert found.reason == "ContainerCreating"
+    mounted = "ConfigMap settings, PersistentVolumeClaim cache, Secret ca, Secret tls"
+    assert f"more than 30 s (it mounts {mounted}): `kubectl describe pod`" in found.message
+    bare = find_obstacle([waits_for_volumes(31)], now=NOW)
+    assert bare is not None
+    assert "more than 30 s: `kubectl" in bare.message
+
+
+def test_when_to_look_again_is_known_for_the_pod_that_waits_longest() -> None:
+    pods = [waits_for_volumes(12), waits_for_volumes(5), waits_for_volumes(100), build_pod()]
+    assert next_look(pods, now=NOW) == 18
+    assert find_obstacle(pods[:2], now=NOW + timedelta(seconds=18)) is None
+    assert find_obstacle(pods[:2], now=NOW + timedelta(seconds=19)) is not None
+    assert next_look([build_pod(), waits_for_volumes(100)], now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        waits_for_volumes(29),
+        waits_for_volumes(100, made="True"),  # its image is pulled, however long that takes
+        waits_for_volumes(100, placed="False"),
+        waits_for_volumes(100, phase="Running"),  # its sandbox is made anew
+        waits_for_volumes(100, deletion_timestamp="2026-03-01T12:00:00Z"),
+    ],
+)
+def test_a_pod_that_gets_on_does_not_wait_for_volumes(pod: Object) -> None:
+    assert find_obstacle([pod], now=NOW) is None
 
 
 def test_of_many_obstacles_the_worst_is_named_whatever_their_order() -> None:
@@ -97,7 +168,9 @@ def test_of_many_obstacles_the_worst_is_named_whatever_their_order() -> None:
         build_pod("b", conditions=UNSCHEDULABLE, phase="Pending"),
         build_pod("c", state=waiting("ImagePullBackOff")),
     ]
-    assert find_obstacle(pods) == find_obstacle(pods[::-1]) == find_obstacle(pods[2:])
+    assert (
+        find_obstacle(pods, now=NOW) == find_obstacle(pods[::-1], now=NOW) == find_obstacle(pods[2:], now=NOW)
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,19 +217,19 @@ def test_of_many_obstacles_the_worst_is_named_whatever_their_order() -> None:
     ids=["image", "crash", "clean end", "no command", "ids"],
 )
 def test_an_obstacle_keeps_its_words_through_the_kubelets_tries(steps: list[Object]) -> None:
-    found = {find_obstacle([pod]) for pod in steps}
+    found = {find_obstacle([pod], now=NOW) for pod in steps}
     assert len(found) == 1
     assert None not in found
 
 
 def test_a_process_that_never_began_has_no_log_to_look_at() -> None:
-    found = find_obstacle([build_pod(last_state=terminated(128, "StartError", message=NO_COMMAND))])
+    found = find_obstacle([build_pod(last_state=terminated(128, "StartError", message=NO_COMMAND))], now=NOW)
     assert found is not None
     assert (found.reason, found.message) == ("RunContainerError", NO_COMMAND)
 
 
 def test_a_long_message_is_cut() -> None:
-    found = find_obstacle([build_pod(state=waiting("RunContainerError", "x " * 1000))])
+    found = find_obstacle([build_pod(state=waiting("RunContainerError", "x " * 1000))], now=NOW)
     assert found is not None
     assert len(found.message) == 500
 

@@ -210,7 +210,7 @@ def test_whatever_is_known_the_status_is_whole_and_written_once(
     facts: Object, replicas: int, suspend: bool, counts: Counts | None
 ) -> None:
     pool = build_pool(replicas=replicas, suspend=suspend)
-    said = derive_conditions(pool, **facts)
+    said = derive_conditions(pool, **facts, now=NOON)
     first = status(*said, deployment=facts["deployment"], counts=counts)
     assert None not in list(values(first))
     assert status(*said, deployment=facts["deployment"], counts=counts, previous=first, now=LATER) == first
@@ -223,7 +223,9 @@ def test_no_message_names_a_pod_and_the_order_of_pods_changes_nothing(facts: Obj
         {**pod, "metadata": {**pod["metadata"], "name": f"pool-x{number}"}}
         for number, pod in enumerate(reversed(facts["pods"]))
     ]
-    assert derive_conditions(pool, **facts) == derive_conditions(pool, **{**facts, "pods": renamed})
+    assert derive_conditions(pool, **facts, now=NOON) == derive_conditions(
+        pool, **{**facts, "pods": renamed}, now=NOON
+    )
 
 
 def values(value: Any) -> Any:

@@ -3,8 +3,10 @@
 import json
 import re
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,14 @@ from support.fake_provider import FakeProvider
 from support.races import wait_until
 from support.site import Site
 from support.worker_process import WorkerProcess, get
+
+
+@pytest.fixture
+def last_words(tmp_path: Path) -> Path:
+    """Make an empty file as the kubelet does for the reason of a container's end."""
+    file = tmp_path / "termination-log"
+    file.touch()
+    return file
 
 
 def last_reason(worker: WorkerProcess) -> str:
@@ -91,11 +101,41 @@ HOPELESS = {
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_a_worker_that_can_not_register_in_time_gives_up_with_75_and_says_why(site: Site, name: str) -> None:
-    worker = site.start(worker_registration_timeout="100ms", **HOPELESS[name].override(site))
+def test_a_worker_that_can_not_register_in_time_gives_up_with_75_and_says_why(
+    site: Site, name: str, last_words: Path
+) -> None:
+    worker = site.start(
+        worker_registration_timeout="100ms",
+        log_termination_file=str(last_words),
+        **HOPELESS[name].override(site),
+    )
     assert worker.wait() == 75
     assert last_reason(worker).startswith(HOPELESS[name].reason)
+    assert last_words.read_text().endswith(last_reason(worker))
     assert tables.value(site.db, "SELECT count(*) FROM worker_nodes") == 0
+
+
+def test_a_database_that_a_person_has_to_repair_is_not_waited_for_a_whole_minute(
+    site: Site,
+) -> None:
+    started = time.monotonic()
+    worker = site.start(**HOPELESS["wrong password"].override(site))
+    assert worker.wait(45) == 75
+    assert 10 < time.monotonic() - started < 45
+
+
+def test_wrong_settings_are_left_for_the_kubelet_where_it_has_made_a_file_for_them(
+    site: Site, last_words: Path
+) -> None:
+    last_words.write_text("of the run before, which was longer than what is to be said " * 10)
+    worker = site.start(worker_max_concurrency="0", log_termination_file=str(last_words))
+    assert worker.wait() == 2
+    assert last_words.read_text() == "DOCGRID_WORKER_MAX_CONCURRENCY=0: must be 1 or more"
+    # Without such a file none is made.
+    last_words.unlink()
+    worker = site.start(worker_max_concurrency="0", log_termination_file=str(last_words))
+    assert worker.wait() == 2
+    assert not last_words.exists()
 
 
 def test_a_database_without_schema_is_told_what_to_do(

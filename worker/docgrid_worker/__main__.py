@@ -11,6 +11,7 @@ import threading
 import structlog
 
 from docgrid_core.errors import DatabaseUnusable, DocGridError, SettingsError
+from docgrid_core.lastwords import leave_last_words
 from docgrid_core.logconfig import configure_logging
 from docgrid_core.settings import load_group
 from docgrid_worker.lifecycle import ExitCode, Lifecycle
@@ -33,6 +34,7 @@ def _run() -> ExitCode:
         settings = load_group(Settings)
     except SettingsError as error:
         print(error, file=sys.stderr)
+        leave_last_words(str(error))
         return ExitCode.BAD_SETTINGS
     configure_logging(settings.log, worker=settings.worker.pod_name or settings.worker.name)
     lifecycle = Lifecycle()
@@ -42,12 +44,15 @@ def _run() -> ExitCode:
         return Worker(settings, lifecycle).run()
     except SettingsError as error:
         log.error("a setting is wrong", reason=str(error))
+        leave_last_words(str(error))
         return ExitCode.BAD_SETTINGS
     except DatabaseUnusable as error:
         log.error("the database can not be used", error_code=error.code, reason=error.message)
+        leave_last_words(str(error))
         return ExitCode.FENCED
     except DocGridError as error:
         log.error("registration given up", error_code=error.code, reason=error.message)
+        leave_last_words(str(error))
         return ExitCode.FENCED
     except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback, it may carry anything
         log.critical("unexpected error", error_type=type(error).__name__)

@@ -11,7 +11,14 @@ from importlib.metadata import version
 import structlog
 
 from docgrid_core.database import Database
-from docgrid_core.errors import Busy, DatabaseUnavailable, ModelNotFound, ModelNotSearchable, SettingsError
+from docgrid_core.errors import (
+    Busy,
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    ModelNotFound,
+    ModelNotSearchable,
+    SettingsError,
+)
 from docgrid_core.health import HealthServer
 from docgrid_core.maintenance import Watch
 from docgrid_core.migrations import check_schema
@@ -23,6 +30,8 @@ from docgrid_worker.runtime import Runtime
 from docgrid_worker.settings import Settings
 
 _RETRY_INTERVAL = 1.0
+_UNUSABLE_LIMIT = 15.0
+"""Seconds of waiting for a database that a person has to repair: Kubernetes tells of it when the process has ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -93,13 +102,14 @@ class Worker:
     def _register(self) -> RegisteredWorker | None:
         """Register, trying again for the start-up limit: database and model may come up after the worker."""
         limit = self._settings.worker.registration_timeout.total_seconds()
-        give_up_at = time.monotonic() + limit
+        started = time.monotonic()
         while not self._lifecycle.ending.is_set():
             try:
                 check_schema(self._control_db)
                 return workers.register(self._control_db, self._identity())
             except (DatabaseUnavailable, Busy, ModelNotSearchable, ModelNotFound) as error:
-                if time.monotonic() >= give_up_at:
+                patience = min(limit, _UNUSABLE_LIMIT) if isinstance(error, DatabaseUnusable) else limit
+                if time.monotonic() >= started + patience:
                     raise
                 log.warning("not registered yet", error_code=error.code, reason=error.message)
             self._lifecycle.ending.wait(_RETRY_INTERVAL)

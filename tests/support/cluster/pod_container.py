@@ -22,6 +22,7 @@ from support.cluster.pod_probes import Probe
 _START_ERROR = 128
 _CONFIG_RETRY = 0.5  # seconds; the kubelet looks every ten or so
 _LONGEST_BACKOFF = 10.0
+_LAST_WORDS = "DOCGRID_LOG_TERMINATION_FILE"
 _HEALTH_HOSTS = ("DOCGRID_WORKER_HEALTH_HOST", "DOCGRID_OPERATOR_HEALTH_HOST")
 
 
@@ -46,6 +47,7 @@ class Container:
         self.spec = spec
         self.name: str = spec["name"]
         self.log = place.folder / f"{self.name}.log"
+        self._last_words = place.folder / f"{self.name}.end"
         self._place = place
         self._resolve = resolve
         self._wake = wake
@@ -117,7 +119,8 @@ class Container:
         code = child.exit_code if child.exit_code >= 0 else 128 - child.exit_code
         reason = "OOMKilled" if self._out_of_memory else "Error" if code else "Completed"
         self._out_of_memory = False
-        self._end(code, reason)
+        words = self._last_words.read_text(errors="replace")
+        self._end(code, reason, **({"message": words} if words else {}))
         return True
 
     def rest(self) -> None:
@@ -148,9 +151,11 @@ class Container:
         program = shutil.which(command[0], path=path) or command[0]
         own = {"PATH": path, "HOME": str(self._place.folder), "TMPDIR": str(self._place.folder)}
         address = dict.fromkeys(_HEALTH_HOSTS, self._place.address)
+        self._last_words.write_bytes(b"")
+        words = {_LAST_WORDS: str(self._last_words)}
         launch = Launch(
             command=[program, *command[1:]],
-            environment={**own, **environment, **address, **self._place.mark},
+            environment={**own, **environment, **address, **words, **self._place.mark},
             folder=self._place.folder,
             log=self.log,
         )
