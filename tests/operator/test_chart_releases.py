@@ -158,6 +158,26 @@ def test_a_second_release_in_a_cluster_leaves_the_kinds_to_the_first(places: lis
     assert len(first.names("crd")) == 2
 
 
+def test_kinds_of_a_newer_release_are_not_made_older(place: Place) -> None:
+    place.install()
+    place.helm("uninstall", "docgrid")
+    for version in ("0.1.1-rc.1", "99.0.0"):
+        place.kubectl("label", *KINDS, f"app.kubernetes.io/version={version}", "--overwrite")
+        refusal = place.attempt()
+        assert refusal.code == 1
+        told = f"the CustomResourceDefinition indexingworkers.docgrid.dev is of the newer release {version}"
+        assert told in refusal.err
+        assert "crds.enabled=false" in refusal.err
+    place.install(crds={"enabled": False})
+    place.helm("uninstall", "docgrid")
+    for version in ("0.0.9", "0.1.0", "a-persons-own"):
+        place.kubectl("label", *KINDS, f"app.kubernetes.io/version={version}", "--overwrite")
+        place.helm(
+            "install", "docgrid", str(CHART), "--force-conflicts", values=DATABASE
+        )  # with the label of kubectl
+        place.helm("uninstall", "docgrid")
+
+
 def test_a_pool_before_its_kind_is_refused_in_words(place: Place) -> None:
     refusal = place.attempt(indexingWorkers={"small": POOL})
     assert refusal.code == 1

@@ -27,6 +27,19 @@
   {{- if eq $volume.name "tmp" }}{{ fail "extraVolumes: the volume tmp is the chart's own: choose another name" }}{{ end }}
 {{- end }}
 {{- include "docgrid.validate.alone" . }}
+{{- include "docgrid.validate.kinds" . }}
+{{- end }}
+
+{{/* Kinds of a newer release, which an uninstall has kept, may hold fields that those of this one would drop. */}}
+{{- define "docgrid.validate.kinds" -}}
+{{- range $name := list "indexingworkers.docgrid.dev" "indexingjobs.docgrid.dev" }}
+  {{- $installed := dig "metadata" "labels" "app.kubernetes.io/version" "" (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name) }}
+  {{- if and $.Values.crds.enabled (regexMatch "^[0-9]+\\.[0-9]+\\.[0-9]+" $installed) }}
+    {{- if eq ((semver $installed).Compare (semver $.Chart.AppVersion)) 1 }}
+      {{- fail (printf "crds.enabled: the CustomResourceDefinition %s is of the newer release %s, this is %s: install that release or a newer one, or leave the kinds as they are with crds.enabled=false" $name $installed $.Chart.AppVersion) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Two operators of one namespace would look after the same IndexingWorkers, each with its own database. */}}
