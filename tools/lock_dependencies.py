@@ -1,8 +1,9 @@
-"""Write requirements.lock from pyproject.toml, or check that the two agree.
+"""Write the lock files from pyproject.toml, or check that they agree with it.
 
-`make lock` writes it; pins are kept unless `--upgrade` is given. `make check` runs it with `--check`, which
-needs no network: every dependency of pyproject.toml is pinned, at a version that it allows, with hashes, and
-the file names no package index. One lock serves every Python from 3.11 on and every platform.
+`requirements.lock` is what a checkout installs, `requirements-image.lock` the part of it that the image needs.
+`make lock` writes both; pins are kept unless `--upgrade` is given. `make check` runs it with `--check`, which
+needs no network: every dependency of pyproject.toml is pinned, at a version that it allows, with hashes, the
+image has the same pins, and no file names a package index. They serve every Python from 3.11 on and every platform.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parent.parent
 PYPROJECT = ROOT / "pyproject.toml"
 LOCK = ROOT / "requirements.lock"
+IMAGE_LOCK = ROOT / "requirements-image.lock"
+IMAGE_EXTRAS = ("operator", "cli")
 COMPILER = "uv==0.13.9"
 COMPILER_ENVIRONMENT = ROOT / ".cache" / "lock"
 
@@ -50,24 +53,31 @@ def main() -> int:
     options = parser.parse_args()
     if not options.check:
         write(upgrade=options.upgrade)
-    problems = find_problems(tomllib.loads(PYPROJECT.read_text()), LOCK.read_text())
+    lock, image_lock = LOCK.read_text(), IMAGE_LOCK.read_text()
+    problems = find_problems(tomllib.loads(PYPROJECT.read_text()), lock)
+    problems += find_image_problems(tomllib.loads(PYPROJECT.read_text()), lock, image_lock)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
 
 
 def write(*, upgrade: bool) -> None:
-    """Resolve the dependencies of all extras and write the lock file."""
+    """Resolve the dependencies of all extras and write the lock files."""
     if not COMPILER_ENVIRONMENT.exists():
         print(f"Installing {COMPILER}")
         venv.create(COMPILER_ENVIRONMENT, with_pip=True)
     python = str(COMPILER_ENVIRONMENT / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "--quiet", COMPILER], check=True)
+    _compile(python, LOCK, ["--extra", "dev", *(["--upgrade"] if upgrade else [])])
+    extras = [word for extra in IMAGE_EXTRAS for word in ("--extra", extra)]
+    _compile(python, IMAGE_LOCK, [*extras, "--constraint", LOCK.name])
+
+
+def _compile(python: str, lock: Path, options: list[str]) -> None:
     command = [python, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
-    command += ["--extra", "dev", "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
-    command += ["--output-file", LOCK.name, *(["--upgrade"] if upgrade else []), PYPROJECT.name]
-    subprocess.run(command, check=True, cwd=ROOT)
-    print(f"{LOCK.name} holds {sum(1 for _ in read_pins(LOCK.read_text()))} pins")
+    command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
+    subprocess.run([*command, *options, "--output-file", lock.name, PYPROJECT.name], check=True, cwd=ROOT)
+    print(f"{lock.name} holds {sum(1 for _ in read_pins(lock.read_text()))} pins")
 
 
 def find_problems(pyproject: Mapping[str, Any], lock: str) -> list[str]:
@@ -89,6 +99,20 @@ def find_problems(pyproject: Mapping[str, Any], lock: str) -> list[str]:
             if not requirement.specifier.contains(pin.version, prereleases=True)
         ]
     return problems
+
+
+def find_image_problems(pyproject: Mapping[str, Any], lock: str, image_lock: str) -> list[str]:
+    """Return one line for each way in which the image's lock is not the part of the lock that it needs."""
+    pins, image = set(read_pins(lock)), set(read_pins(image_lock))
+    problems = [
+        f"{IMAGE_LOCK.name} pins {pin.name}=={pin.version}, {LOCK.name} does not: run make lock"
+        for pin in sorted(image - pins, key=lambda pin: pin.name)
+    ]
+    project = pyproject["project"]
+    groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in IMAGE_EXTRAS)]
+    wanted = {canonicalize_name(Requirement(each).name) for group in groups for each in group}
+    missing = wanted - {canonicalize_name(project["name"])} - {pin.name for pin in image}
+    return problems + [f"{name} is not in {IMAGE_LOCK.name}: run make lock" for name in sorted(missing)]
 
 
 def read_requirements(pyproject: Mapping[str, Any]) -> Iterator[Requirement]:
