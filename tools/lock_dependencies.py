@@ -1,9 +1,10 @@
 """Write the lock files from pyproject.toml, or check that they agree with it.
 
-`requirements.lock` is what a checkout installs, `requirements-image.lock` the part of it that the image needs.
-`make lock` writes both; pins are kept unless `--upgrade` is given. `make check` runs it with `--check`, which
-needs no network: every dependency of pyproject.toml is pinned, at a version that it allows, with hashes, the
-image has the same pins, and no file names a package index. They serve every Python from 3.11 on and every platform.
+`requirements.lock` is what a checkout installs. `requirements-image.lock` is the part of it that the image needs,
+`requirements-build.lock` what builds our wheel there. `make lock` writes all three; pins are kept unless `--upgrade`
+is given. `make check` runs it with `--check`, which needs no network: every dependency of pyproject.toml is pinned,
+at a version that it allows, with hashes, the parts have the same pins, and no file names a package index. They serve
+every Python from 3.11 on and every platform.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import sys
 import tomllib
 import venv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ PYPROJECT = ROOT / "pyproject.toml"
 LOCK = ROOT / "requirements.lock"
 IMAGE_LOCK = ROOT / "requirements-image.lock"
 IMAGE_EXTRAS = ("operator", "cli")
+BUILD_LOCK = ROOT / "requirements-build.lock"
 COMPILER = "uv==0.13.9"
 COMPILER_ENVIRONMENT = ROOT / ".cache" / "lock"
 
@@ -53,9 +55,10 @@ def main() -> int:
     options = parser.parse_args()
     if not options.check:
         write(upgrade=options.upgrade)
-    lock, image_lock = LOCK.read_text(), IMAGE_LOCK.read_text()
-    problems = find_problems(tomllib.loads(PYPROJECT.read_text()), lock)
-    problems += find_image_problems(tomllib.loads(PYPROJECT.read_text()), lock, image_lock)
+    pyproject, lock = tomllib.loads(PYPROJECT.read_text()), LOCK.read_text()
+    problems = find_problems(pyproject, lock)
+    for part, wanted in _wanted_by_part(pyproject).items():
+        problems += find_part_problems(wanted, lock, part.name, part.read_text())
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -68,15 +71,19 @@ def write(*, upgrade: bool) -> None:
         venv.create(COMPILER_ENVIRONMENT, with_pip=True)
     python = str(COMPILER_ENVIRONMENT / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "--quiet", COMPILER], check=True)
-    _compile(python, LOCK, ["--extra", "dev", *(["--upgrade"] if upgrade else [])])
+    _compile(python, LOCK, [PYPROJECT.name, "--extra", "dev", *(["--upgrade"] if upgrade else [])])
     extras = [word for extra in IMAGE_EXTRAS for word in ("--extra", extra)]
-    _compile(python, IMAGE_LOCK, [*extras, "--constraint", LOCK.name])
+    _compile(python, IMAGE_LOCK, [PYPROJECT.name, *extras, "--constraint", LOCK.name])
+    wanted = "\n".join(tomllib.loads(PYPROJECT.read_text())["build-system"]["requires"])
+    _compile(python, BUILD_LOCK, ["-", "--constraint", LOCK.name], wanted)
 
 
-def _compile(python: str, lock: Path, options: list[str]) -> None:
+def _compile(python: str, lock: Path, options: list[str], wanted: str = "") -> None:
+    """Resolve what the options name; `-` is the text `wanted`."""
     command = [python, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
     command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
-    subprocess.run([*command, *options, "--output-file", lock.name, PYPROJECT.name], check=True, cwd=ROOT)
+    command += ["--output-file", lock.name, *options]
+    subprocess.run(command, check=True, cwd=ROOT, input=wanted, text=True)
     print(f"{lock.name} holds {sum(1 for _ in read_pins(lock.read_text()))} pins")
 
 
@@ -101,18 +108,22 @@ def find_problems(pyproject: Mapping[str, Any], lock: str) -> list[str]:
     return problems
 
 
-def find_image_problems(pyproject: Mapping[str, Any], lock: str, image_lock: str) -> list[str]:
-    """Return one line for each way in which the image's lock is not the part of the lock that it needs."""
-    pins, image = set(read_pins(lock)), set(read_pins(image_lock))
+def find_part_problems(wanted: Iterable[str], lock: str, name: str, part: str) -> list[str]:
+    """Return one line for each way in which the lock file `name` is not the part of the lock that is wanted."""
+    pins, found = set(read_pins(lock)), set(read_pins(part))
     problems = [
-        f"{IMAGE_LOCK.name} pins {pin.name}=={pin.version}, {LOCK.name} does not: run make lock"
-        for pin in sorted(image - pins, key=lambda pin: pin.name)
+        f"{name} pins {pin.name}=={pin.version}, {LOCK.name} does not: run make lock"
+        for pin in sorted(found - pins, key=lambda pin: pin.name)
     ]
+    missing = {canonicalize_name(Requirement(each).name) for each in wanted} - {pin.name for pin in found}
+    return problems + [f"{each} is not in {name}: run make lock" for each in sorted(missing)]
+
+
+def _wanted_by_part(pyproject: Mapping[str, Any]) -> dict[Path, list[str]]:
     project = pyproject["project"]
     groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in IMAGE_EXTRAS)]
-    wanted = {canonicalize_name(Requirement(each).name) for group in groups for each in group}
-    missing = wanted - {canonicalize_name(project["name"])} - {pin.name for pin in image}
-    return problems + [f"{name} is not in {IMAGE_LOCK.name}: run make lock" for name in sorted(missing)]
+    image = [each for group in groups for each in group if Requirement(each).name != project["name"]]
+    return {IMAGE_LOCK: image, BUILD_LOCK: pyproject["build-system"]["requires"]}
 
 
 def read_requirements(pyproject: Mapping[str, Any]) -> Iterator[Requirement]:
