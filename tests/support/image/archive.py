@@ -1,7 +1,8 @@
 """Archives of images as `docker save` writes them: made here for what needs no builder.
 
-The base and the pause image are a single layer each; an image under another tag with other labels is the same layers
-with another config. Containerd, docker, podman, buildah and skopeo load such files. `contents` reads them.
+The base and the pause image are a single layer each; other labels are another config of the same layers; and what lies
+in folders of its own is put on an image without building that again. Containerd, docker, podman, buildah and skopeo
+load such files. `contents` reads them.
 """
 
 import hashlib
@@ -49,11 +50,24 @@ def relabel(source: Image, target: Image, labels: Mapping[str, str]) -> Image:
     with tarfile.open(source.archive) as old, tarfile.open(target.archive, "w") as new:
         manifest, config = read_description(old)
         config["config"]["Labels"] = {**(config["config"].get("Labels") or {}), **labels}
-        for name in dict.fromkeys(manifest["Layers"]):
-            member, stream = old.getmember(name), old.extractfile(name)
-            assert stream is not None
-            _add(new, name, stream, member.size)
+        _copy_layers(old, manifest["Layers"], new)
         _add_description(new, target.name, config, manifest["Layers"])
+    return target
+
+
+def stack(below: Image, above: Image, target: Image) -> Image:
+    """Write the image `target`, which is `below` with the layers of `above` on top, and return it."""
+    with (
+        tarfile.open(below.archive) as first,
+        tarfile.open(above.archive) as second,
+        tarfile.open(target.archive, "w") as new,
+    ):
+        (low, config), (high, other) = read_description(first), read_description(second)
+        for source, manifest in ((first, low), (second, high)):
+            _copy_layers(source, manifest["Layers"], new)
+        config["rootfs"]["diff_ids"] += other["rootfs"]["diff_ids"]
+        config["history"] += other["history"]
+        _add_description(new, target.name, config, [*low["Layers"], *high["Layers"]])
     return target
 
 
@@ -69,6 +83,13 @@ def _add_description(target: tarfile.TarFile, name: str, config: Json, layers: l
     manifest = json.dumps([{"Config": place, "RepoTags": [name], "Layers": layers}]).encode()
     _add(target, place, io.BytesIO(content), len(content))
     _add(target, "manifest.json", io.BytesIO(manifest), len(manifest))
+
+
+def _copy_layers(source: tarfile.TarFile, names: list[str], target: tarfile.TarFile) -> None:
+    for name in dict.fromkeys(names):
+        stream = source.extractfile(name)
+        assert stream is not None
+        _add(target, name, stream, source.getmember(name).size)
 
 
 def _add(target: tarfile.TarFile, name: str, stream: IO[bytes], size: int) -> None:

@@ -18,7 +18,13 @@ _PACKAGES = (
     "ca-certificates",
     "libstdc++6",
 )  # numpy needs the last
-_LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/lib/*-linux-gnu/gconv/*")
+_LEFT_OUT = (
+    "/usr/share/man/*",
+    "/usr/share/doc/*",
+    "/usr/share/locale/*",
+    "/usr/lib/*-linux-gnu/gconv/*",
+    "/usr/lib/python3.11/test/*",
+)
 # $1 is the new root. The machine's own name and name server are no part of an image. Bytecode that is never compared
 # with its source stays good whatever time a builder gives the files.
 _FINISH = """

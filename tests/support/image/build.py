@@ -7,13 +7,13 @@ all that goes into the images, so an unchanged tree builds nothing.
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.cluster import cache, debian
 from support.cluster.binaries import cache_folder
-from support.image import base, inputs, pause
+from support.image import archive, base, inputs, pause
 from support.image.archive import Image
 from support.image.builder import PACKAGES, Builder, Recipe
 from support.image.sandbox import Sandbox, require_rights
@@ -45,15 +45,19 @@ def prepare(report: Callable[[str], None], environment: Mapping[str, str] = os.e
             require_rights()
             _build(folder, wanted, images, report)
         images.docgrid.archive.parent.touch()
-        prune(folder / "built", keep=_KEPT)
+        for pattern in ("built/*", "base-*.tar", "servers-*.tar"):
+            prune(folder.glob(pattern), keep=_KEPT)
     return images
 
 
-def prune(folder: Path, *, keep: int) -> None:
-    """Remove all but the `keep` folders that were used last."""
-    by_use = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+def prune(paths: Iterable[Path], *, keep: int) -> None:
+    """Remove all but the `keep` files or folders that were used last."""
+    by_use = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
     for old in by_use[keep:]:
-        shutil.rmtree(old)
+        if old.is_dir():
+            shutil.rmtree(old)
+        else:
+            old.unlink()
 
 
 def _place(folder: Path, key: str) -> Images:
@@ -68,30 +72,41 @@ def _build(folder: Path, wanted: inputs.Inputs, images: Images, report: Callable
     """Build all images into a scratch folder that becomes theirs once it is whole."""
     target = images.docgrid.archive.parent
     report(f"building the images {images.docgrid.name} and {images.backing.name} into {target}")
-    with tempfile.TemporaryDirectory(prefix="new-", dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix="new-", dir=folder) as name:
+        scratch = Path(name)
         tools = debian.find_or_fetch(folder, "image-tools", PACKAGES, report)
-        sandbox = Sandbox(tools, Path(scratch), report)
+        sandbox = Sandbox(tools, scratch, report)
         base_image = base.find_or_make(folder, sandbox)
-        made = _place(Path(scratch) / "built", wanted.key)
-        made.docgrid.archive.parent.mkdir()
         builder = Builder(folder, sandbox)
         builder.pull(base_image)
+        made = _place(scratch / "built", wanted.key)
+        made.docgrid.archive.parent.mkdir()
         builder.build(_project(wanted, base_image), made.docgrid)
-        context = Path(scratch) / "backing"
-        builder.build(_backing(wanted, base_image, made.docgrid, context), made.backing)
+        servers = _find_or_build_servers(folder, scratch, wanted, base_image, builder)
+        archive.stack(made.docgrid, servers, made.backing)
         pause.write(made.pause.archive, tools / "bin" / "busybox")
-        builder.forget(keep={made.docgrid.name, made.backing.name, base_image.name})
+        builder.forget(keep={made.docgrid.name, servers.name, base_image.name})
         target.parent.mkdir(exist_ok=True)
         made.docgrid.archive.parent.rename(target)
+
+
+def _find_or_build_servers(
+    folder: Path, scratch: Path, wanted: inputs.Inputs, base_image: Image, builder: Builder
+) -> Image:
+    """Return the layers of the servers, which our sources are not in, of the cache `folder`."""
+    key = wanted.backing_key(base.key())
+    image = Image(f"localhost/docgrid-servers:{key}", folder / f"servers-{key}.tar")
+    if not image.archive.exists():
+        context = scratch / "backing"
+        shutil.copytree(inputs.BACKING, context)
+        (context / "requirements.lock").write_text(wanted.backing_pins)
+        whole = Image(image.name, scratch / "servers.tar")
+        arguments = {"BASE_IMAGE": base_image.name}
+        builder.build(Recipe(context / "Dockerfile", context, arguments, "servers"), whole)
+        whole.archive.replace(image.archive)
+    return image
 
 
 def _project(wanted: inputs.Inputs, base_image: Image) -> Recipe:
     arguments = {"BASE_IMAGE": base_image.name, **wanted.arguments}
     return Recipe(inputs.ROOT / "Dockerfile", inputs.ROOT, arguments, "dependencies")
-
-
-def _backing(wanted: inputs.Inputs, base_image: Image, project: Image, context: Path) -> Recipe:
-    shutil.copytree(inputs.BACKING, context)
-    (context / "requirements.lock").write_text(wanted.backing_pins)
-    arguments = {"BASE_IMAGE": base_image.name, "DOCGRID_IMAGE": project.name}
-    return Recipe(context / "Dockerfile", context, arguments, "servers")

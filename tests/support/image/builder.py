@@ -19,7 +19,7 @@ from support.image.sandbox import Sandbox
 
 PACKAGES = ("buildah", "libgpgme11", "libassuan0", base.TOOL, "busybox-static")
 
-_ANY = json.dumps({"default": [{"type": "insecureAcceptAnything"}]})  # we pull from our own files alone
+_ANY = json.dumps({"default": [{"type": "insecureAcceptAnything"}]})  # our own files are all that is pulled
 _CA = "/run/pip-ca.pem"  # where a build step finds the caller's certificates
 _OPTIONS = ("--layers", "--isolation=chroot", "--pull-never", "--timestamp=0", "--format=oci")
 _PIP = {
@@ -65,7 +65,7 @@ class Builder:
         """Build an image and write its archive."""
         # 1. The stage that takes long, under a name of its own: what has none is taken for waste. It alone asks the
         #    index of packages, so it alone sees the caller's certificates: a mount leaves an empty file in its layer.
-        target = ["--target", recipe.slow_stage, "--tag", f"localhost/docgrid-{recipe.slow_stage}"]
+        target = ["--target", recipe.slow_stage, "--tag", f"localhost/docgrid-{recipe.slow_stage}:slow"]
         certificates = self._pip.get("PIP_CERT")
         mount = ["--volume", f"{certificates}:{_CA}:ro"] if certificates else []
         self._bud(recipe, [*target, *mount], f"image, {recipe.slow_stage}")
@@ -78,7 +78,7 @@ class Builder:
     def forget(self, *, keep: set[str]) -> None:
         """Remove images of other inputs from the storage; layers that later builds can use stay."""
         listed = self._run(["images", "--format", "{{.Name}}:{{.Tag}}"], "list of images").splitlines()
-        ours = re.compile(r"localhost/(docgrid|docgrid-backing|docgrid-base):[0-9a-f]{12}")
+        ours = re.compile(r"localhost/docgrid(-base|-servers)?:[0-9a-f]{12}")
         old = [name for name in listed if ours.fullmatch(name) and name not in keep]
         if old:
             self._run(["rmi", *old], "removal of old images")

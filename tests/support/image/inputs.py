@@ -44,11 +44,12 @@ class Inputs:
     @property
     def key(self) -> str:
         """Return a name that no other inputs have."""
-        digest = hashlib.sha256()
-        for name, content in sorted(self.files.items()):
-            digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\0".encode())
-        digest.update(repr(sorted(self.arguments.items())).encode() + self.backing_pins.encode())
-        return digest.hexdigest()[:12]
+        return _hash(self.files, repr(sorted(self.arguments.items())), self.backing_pins)
+
+    def backing_key(self, base_key: str) -> str:
+        """Return the same for the servers of the tests, which our sources are no part of."""
+        own = {name: content for name, content in self.files.items() if name.startswith("recipe/backing/")}
+        return _hash(own, self.backing_pins, base_key)
 
 
 def read(root: Path = ROOT) -> Inputs:
@@ -83,6 +84,13 @@ def pick_pins(lock: str, names: Iterable[str]) -> str:
     if missing:
         raise ValueError(f"not in the lock file: {', '.join(sorted(missing))}")
     return "".join(picked)
+
+
+def _hash(files: Mapping[str, bytes], *texts: str) -> str:
+    digest = hashlib.sha256(repr(texts).encode())
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\0".encode())
+    return digest.hexdigest()[:12]
 
 
 def _sources(folder: Path) -> list[Path]:
