@@ -78,6 +78,7 @@ def _build(folder: Path, wanted: inputs.Inputs, images: Images, report: Callable
         sandbox = Sandbox(tools, scratch, report)
         base_image = base.find_or_make(folder, sandbox)
         builder = Builder(folder, sandbox)
+        builder.clear_after_killed_runs()
         builder.pull(base_image)
         made = _place(scratch / "built", wanted.key)
         made.docgrid.archive.parent.mkdir()

@@ -55,6 +55,10 @@ class Builder:
         self._policy = ["--signature-policy", str(policy)]
         self._pip = _pip_settings()
 
+    def clear_after_killed_runs(self) -> None:
+        """Remove half-built containers, which would hold their images for ever; nobody else builds meanwhile."""
+        self._run(["rm", "--all"], "removal of what a killed run left")
+
     def pull(self, image: Image) -> None:
         """Take an image of ours from its archive into the storage, unless it is there."""
         there = self._run(["images", "--all", "--format", "{{.Name}}:{{.Tag}}"], "list of images")

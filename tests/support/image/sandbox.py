@@ -85,14 +85,16 @@ def require_rights() -> None:
         raise ClusterUnavailable(
             "no image: without a container engine only root can make one (docker build . does it too)"
         )
-    if shutil.which("unshare") is None:
-        raise ClusterUnavailable("no image: there is no unshare (Debian's util-linux) on this machine")
+    missing = [name for name in ("unshare", "setpriv") if shutil.which(name) is None]
+    if missing:
+        raise ClusterUnavailable(f"no image: there is no {missing[0]} (Debian's util-linux) on this machine")
 
 
 def _isolated(root: Path, command: Sequence[str]) -> list[str]:
-    # --kill-child: the first process, and with it all others, ends when unshare is killed.
+    # setpriv: unshare is killed when we are. --kill-child: then the first process ends, and with it all others.
     namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    return ["unshare", *namespaces, "sh", "-c", _ENTER, "sh", str(root / "usr"), *command]
+    enter = ["setpriv", "--pdeathsig", "KILL", "unshare", *namespaces]
+    return [*enter, "sh", "-c", _ENTER, "sh", str(root / "usr"), *command]
 
 
 def _last_line(log: Path) -> str:
@@ -103,5 +105,5 @@ def _last_line(log: Path) -> str:
 def _reason(log: Path) -> str:
     """Return the lines that say why: those of the tools' own errors, else the last."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line.lower().startswith(("error", "e: ", "mount: "))]
+    telling = [line for line in lines if line.lower().startswith(("error", "e: ", "mount: ", "* "))]
     return " / ".join((telling or lines or ["it said nothing"])[-2:])
