@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help quickstart up down cluster-up cluster-down operator-run test check fmt generate bench lock clean FORCE
+.PHONY: help quickstart up down cluster-up cluster-down operator-run test check fmt generate image bench lock clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,6 +51,9 @@ generate: $(READY) ## Write what is made from the code: page of settings, custom
 	@$(BIN)/python tools/settings_page.py
 	@$(BIN)/python tools/generate_crds.py
 	@PYTHONPATH=tests $(BIN)/python tools/generate_chart.py
+
+image: $(READY) ## Build the container image, and the one with the servers that tests in a cluster need
+	@PYTHONPATH=tests $(BIN)/python -m support.image
 
 bench: $(READY) ## Measure and compare with the targets; ONLY="Q1 V1" picks
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ONLY)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from check_links import find_broken, find_indexed
-from lock_dependencies import LOCK, PYPROJECT, find_problems
+from lock_dependencies import LOCK, PYPROJECT, find_part_problems, find_problems
 
 PROJECT: dict[str, Any] = {
     "build-system": {"requires": ["hatchling==1.0"]},
@@ -27,6 +27,18 @@ def test_the_lock_file_of_this_repository_fulfils_its_pyproject() -> None:
 
 def test_a_lock_file_that_pins_everything_with_hashes_is_right() -> None:
     assert find_problems(PROJECT, PINNED) == []
+
+
+def test_a_part_of_the_lock_file_has_its_pins_and_misses_nothing() -> None:
+    part = f"sqlalchemy==2.1.9{HASH}"
+    assert find_part_problems(["SQLAlchemy>=2.1"], PINNED, "part.lock", part) == []
+    assert find_part_problems(["SQLAlchemy", "hatchling"], PINNED, "part.lock", part) == [
+        "hatchling is not in part.lock: run make lock"
+    ]
+    assert find_part_problems([], PINNED, "part.lock", part.replace("2.1.9", "2.1.8")) == [
+        "part.lock pins sqlalchemy==2.1.8, requirements.lock does not: run make lock"
+    ]
+    assert find_part_problems([], PINNED, "part.lock", "sqlalchemy==2.1.9\n") != []
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,17 @@ of the tree, by version, and is shared by all checkouts: `DOCGRID_CACHE` names i
 keeps a user's caches.
 """
 
-import contextlib
-import fcntl
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.cluster import build, fetch
-from support.cluster.errors import ClusterUnavailable
+from support.cluster import build, cache, fetch
 
 Report = Callable[[str], None]
 """Takes a line that tells a person how far it is."""
+
+_WHAT = "the control plane's programs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,13 @@ def prepare(report: Report, environment: Mapping[str, str] = os.environ) -> Bina
 
     That takes minutes, in which `report` is called every few seconds. Raises `ClusterUnavailable`, with the reason.
     """
-    cache = cache_folder(environment)
+    folder = cache_folder(environment)
     assets = environment.get("KUBEBUILDER_ASSETS")
     given = [Path(assets)] if assets else []
-    with _locked(cache, report):
-        kubernetes = build.find_or_build(cache, given, report)
-        etcd = fetch.find_or_fetch_etcd(cache, given, report)
-        tools = fetch.find_or_fetch_tools(cache, report)
+    with cache.locked(folder, _WHAT, report):
+        kubernetes = build.find_or_build(folder, given, report)
+        etcd = fetch.find_or_fetch_etcd(folder, given, report)
+        tools = fetch.find_or_fetch_tools(folder, report)
     return Binaries(
         etcd=etcd,
         kube_apiserver=kubernetes["kube-apiserver"],
@@ -72,31 +70,6 @@ def prepare_tools(report: Report, environment: Mapping[str, str] = os.environ) -
 
     Raises `ClusterUnavailable`, with the reason.
     """
-    cache = cache_folder(environment)
-    with _locked(cache, report):
-        return fetch.find_or_fetch_tools(cache, report)
-
-
-@contextlib.contextmanager
-def _locked(cache: Path, report: Report) -> Iterator[None]:
-    """Let one process of this machine make things in the cache; the others wait for it and find them made."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        stream = (cache / "lock").open("w")
-    except OSError as error:
-        raise ClusterUnavailable(
-            f"can not write the cache folder {cache}: {error.strerror} (set DOCGRID_CACHE)"
-        ) from error
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("another run is preparing the control plane's programs: waiting for it")
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        _clear_after_killed_runs(cache)
-        yield
-
-
-def _clear_after_killed_runs(cache: Path) -> None:
-    for scratch in cache.glob("new-*"):
-        shutil.rmtree(scratch, ignore_errors=True)
+    folder = cache_folder(environment)
+    with cache.locked(folder, _WHAT, report):
+        return fetch.find_or_fetch_tools(folder, report)

