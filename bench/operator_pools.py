@@ -17,7 +17,7 @@ from bench.figures import Benchmark, Figure, Outcome, Say, below, percentile
 from bench.operator_release import Release
 from bench.servers import cluster
 from support.cluster.control_plane import ADMIN
-from support.operator_site import build_pool
+from support.namespace_objects import build_pool
 
 POOLS = 500
 IDLE_SECONDS = 120.0

@@ -14,8 +14,9 @@ from docgrid_core.jobs import JobId
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import Execution
 from docgrid_core.testing.invariants import violations
+from docgrid_operator.kinds import Object
 from support import tables
-from support.operator_site import Object, OperatorProcess, OperatorSite
+from support.operator_site import OperatorProcess, OperatorSite
 from support.races import wait_until
 
 LONG_AGO = "UPDATE worker_nodes SET started_at = now() - interval '1 minute'"

@@ -8,9 +8,11 @@ import pytest
 from sqlalchemy import make_url
 
 from docgrid_core.settings import DatabaseSettings
+from docgrid_operator.kinds import Object
 from support.cluster.pod_status import report_status
 from support.cluster.stand_in_node import StandInNode
-from support.operator_site import MANIFESTS, Object, OperatorSite, build_pool
+from support.namespace_objects import build_pool
+from support.operator_site import MANIFESTS, OperatorSite
 from support.races import wait_until
 
 SECRET_VALUE = "a-value-to-be-seen-nowhere"

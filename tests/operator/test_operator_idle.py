@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from docgrid_core.testing import factories
-from support.operator_site import OperatorSite, build_pool, default_intervals
+from support.namespace_objects import build_pool
+from support.operator_site import OperatorSite, default_intervals
 from support.races import wait_until
 
 POOLS = 30

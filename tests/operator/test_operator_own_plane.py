@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from docgrid_core.settings import DatabaseSettings
+from docgrid_operator.kinds import Object
 from support.cluster.control_plane import ControlPlane
 from support.cluster.fixtures import CRDS, create_namespace, install_crds
-from support.operator_site import Object, OperatorSite
+from support.operator_site import OperatorSite
 from support.races import wait_until
 
 AT_ONCE = 20.0

@@ -12,11 +12,12 @@ import pytest
 
 from docgrid_core.settings import DatabaseSettings, StorageSettings
 from docgrid_core.testing.invariants import violations
+from docgrid_operator.kinds import Object
 from support import tables
 from support.cluster.control_plane import ControlPlane
 from support.cluster.stand_in_node import StandInNode
 from support.fake_provider import FakeProvider
-from support.operator_site import Object, OperatorSite
+from support.operator_site import OperatorSite
 from support.races import wait_until
 from support.real_pools import Pools
 from support.site import fake_site

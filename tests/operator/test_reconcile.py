@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from docgrid_operator.kinds import Object
 from support.cluster.control_plane import ControlPlane
 from support.database import Template
-from support.operator_site import Object, OperatorProcess, OperatorSite, running_site
+from support.operator_site import OperatorProcess, OperatorSite, running_site
 from support.races import wait_until
 
 CHILDREN = ("serviceaccount", "deployment", "poddisruptionbudget")

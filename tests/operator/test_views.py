@@ -11,8 +11,9 @@ from docgrid_core.store import control, fail
 from docgrid_core.testing import factories
 from docgrid_core.testing.factories import Execution, Stage
 from docgrid_core.testing.invariants import violations
+from docgrid_operator.kinds import Object
 from support import tables
-from support.operator_site import Object, OperatorProcess, OperatorSite
+from support.operator_site import OperatorProcess, OperatorSite
 from support.races import wait_until
 
 POLICY = RetryPolicy()

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,16 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from docgrid_cli.local.ports import free_ports
 from docgrid_core.database import Database
 from docgrid_core.settings import DatabaseSettings, MaintenanceSettings
-from docgrid_operator.kinds import CHILD_KINDS, INDEXING_JOB, INDEXING_WORKER, POD, Kind
 from docgrid_operator.settings import OperatorSettings
 from support.cluster.audit import Write
 from support.cluster.control_plane import ControlPlane
-from support.cluster.errors import ApiError
 from support.cluster.fixtures import create_namespace
-from support.cluster.kubectl import Kubectl
 from support.database import Template, create_database, drop_database, settings_of
 from support.layers import TESTS
 from support.logged_process import LoggedProcess
+from support.namespace_objects import NamespaceObjects
 from support.races import wait_until
 from support.worker_process import get
 
@@ -41,14 +38,6 @@ FAST = {
     "DOCGRID_MAINTENANCE_INTERVAL": "500ms",
     "DOCGRID_DATABASE_CONNECT_TIMEOUT": "2s",
 }
-
-_RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
-_PATHS = {
-    kind.name.lower(): f"{kind.root}/namespaces/{{}}/{kind.plural}"
-    for kind in (INDEXING_WORKER, INDEXING_JOB, *CHILD_KINDS, POD, _RESOURCE_QUOTA)
-}
-
-Object = dict[str, Any]
 
 
 class OperatorProcess(LoggedProcess):
@@ -95,17 +84,15 @@ class OperatorProcess(LoggedProcess):
         return self.metric("docgrid_operator_loop_seconds_count", loop=loop)
 
 
-class OperatorSite:
-    """What a test sees of a release."""
+class OperatorSite(NamespaceObjects):
+    """What a test sees of a release whose operators are processes of its own."""
 
     def __init__(
         self, control_plane: ControlPlane, namespace: str, database: DatabaseSettings, *, folder: Path
     ) -> None:
-        self.control_plane = control_plane
-        self.namespace = namespace
+        super().__init__(control_plane, namespace)
         self.database = database
         self.db = Database(database, application_name="docgrid-tests")
-        self.kubectl = Kubectl(control_plane.binaries.kubectl, control_plane.kubeconfig, namespace=namespace)
         self.operators: list[OperatorProcess] = []
         self.server = control_plane.server
         """Where operators reach the apiserver: a test may put a proxy in between."""
@@ -154,45 +141,6 @@ class OperatorSite:
         operator.wait_for_line("the operator works")
         return operator
 
-    def apply_pool(self, name: str = "pool", **spec: Any) -> Object:
-        """Apply an IndexingWorker for the database's model and return its manifest."""
-        manifest = build_pool(name, **spec)
-        self.kubectl.apply(manifest)
-        return manifest
-
-    def get(self, kind: str, name: str = "pool") -> Object | None:
-        """Return an object, or None; `kind` is what kubectl calls it. Tests ask often: kubectl would be slow."""
-        try:
-            return self.control_plane.api.get(f"{_PATHS[kind].format(self.namespace)}/{name}")
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
-
-    def is_reconciled(self, name: str = "pool") -> bool:
-        """Tell whether a pool has what it needs to run, and a status of its newest generation."""
-        pool = self.get("indexingworker", name) or {}
-        seen = (pool.get("status") or {}).get("observedGeneration")
-        return (
-            seen is not None
-            and seen == pool["metadata"]["generation"]
-            and self.get("deployment", name) is not None
-            and self.get("serviceaccount", name) is not None
-        )
-
-    def condition(self, type_: str, name: str = "pool") -> Mapping[str, str]:
-        """Return a condition of an IndexingWorker; empty if it has none."""
-        status = (self.get("indexingworker", name) or {}).get("status") or {}
-        return next((c for c in status.get("conditions", []) if c["type"] == type_), {})
-
-    def wait_for_condition(
-        self, type_: str, status: str, reason: str, name: str = "pool"
-    ) -> Mapping[str, str]:
-        """Wait until a condition has this status and reason, and return it."""
-        wanted = {"status": status, "reason": reason}
-        wait_until(lambda: wanted.items() <= self.condition(type_, name).items())
-        return self.condition(type_, name)
-
     def writes(self, *, since: int) -> list[Write]:
         """Return the operator's writes since a mark of the audit log."""
         return self.control_plane.audit_writes(self.user, since=since)
@@ -227,20 +175,4 @@ def default_intervals() -> dict[str, str]:
         name.removeprefix("DOCGRID_").lower(): f"{fields[name].default.total_seconds():g}s"
         for name in FAST
         if name.endswith("_INTERVAL")
-    }
-
-
-def build_pool(name: str = "pool", **spec: Any) -> Object:
-    """Return the manifest of a small IndexingWorker for the tests' model, with `spec` laid over its fields."""
-    return {
-        "apiVersion": "docgrid.dev/v1alpha1",
-        "kind": "IndexingWorker",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"name": "tiny"},
-            "embedding": {"provider": "builtin"},
-            "database": {"secretRef": {"name": "database"}},
-            "storage": {"endpoint": "storage:9000", "secretRef": {"name": "storage"}},
-            **spec,
-        },
     }
