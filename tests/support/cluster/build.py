@@ -1,7 +1,7 @@
-"""kube-apiserver, kube-controller-manager and kube-scheduler, built once from the Go tool module beside this file.
+"""The programs of Kubernetes, a control plane's and a node's, built once from the Go tool module beside this file.
 
-`binaries.prepare` calls it. Nobody publishes these programs in a package registry, so they come as source, in the
-version that `go.mod` pins, checked against `go.sum`.
+`binaries` and `programs` call it. Nobody publishes these programs in a package registry, so they come as source, in
+the version that `go.mod` pins, checked against `go.sum`.
 """
 
 import os
@@ -17,7 +17,8 @@ from support.cluster import cache
 from support.cluster.errors import ClusterUnavailable
 
 MODULE = Path(__file__).parent
-PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+NODE = ("kubelet", "kube-proxy")
 INTERVAL = 5.0
 """Seconds between two lines of progress."""
 
@@ -34,10 +35,12 @@ def version() -> str:
     return found[1]
 
 
-def find_or_build(folder: Path, given: Iterable[Path], report: Callable[[str], None]) -> Mapping[str, Path]:
-    """Return the programs of one of the folders `given` or of the cache `folder`; build them there if need be."""
+def find_or_build(
+    names: Sequence[str], folder: Path, given: Iterable[Path], report: Callable[[str], None]
+) -> Mapping[str, Path]:
+    """Return programs of one of the folders `given` or of the cache `folder`; all are built there if one is missing."""
     target = folder / f"kubernetes-{version()}"
-    found = cache.find(PROGRAMS, [*given, target])
+    found = cache.find(names, [*given, target])
     if found is not None:
         return found
     report(
@@ -45,7 +48,7 @@ def find_or_build(folder: Path, given: Iterable[Path], report: Callable[[str], N
     )
     with cache.filled(target) as scratch:
         _Build(scratch, report).run()
-    return {name: target / name for name in PROGRAMS}
+    return {name: target / name for name in names}
 
 
 def command(target: Path) -> Sequence[str]:
@@ -57,7 +60,7 @@ def command(target: Path) -> Sequence[str]:
         "k8s.io/component-base/version.gitMinor": minor,
     }
     flags = " ".join(f"-X {name}={value}" for name, value in told.items())
-    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS]
+    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in (*CONTROL_PLANE, *NODE)]
     return ["go", "build", "-v", "-trimpath", f"-ldflags=-s -w {flags}", "-o", f"{target}/", *packages]
 
 
@@ -120,6 +123,6 @@ class _Build:
 
 def _without_go() -> str:
     return (
-        f"no control plane: KUBEBUILDER_ASSETS names no folder with {', '.join(PROGRAMS)}, "
+        f"no control plane: KUBEBUILDER_ASSETS names no folder with {', '.join(CONTROL_PLANE)}, "
         "and there is no Go to build them with (install Go 1.26 or newer, or set KUBEBUILDER_ASSETS)"
     )

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.cluster.errors import ClusterUnavailable
+from support.cluster.network import GATEWAY
 
 # Of our own, so that the machine's settings of openssl play no part; everything else is said on the command line.
 _CONFIGURATION = "[req]\ndistinguished_name=name\n[name]\n"
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 _KEY_IDS = ("subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid")
 _NAMES = (
-    "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:10.96.0.1"
+    "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,"
+    f"IP:127.0.0.1,IP:10.96.0.1,IP:{GATEWAY}"
 )
 
 
@@ -28,6 +30,9 @@ class Certificates:
     server_key: Path
     account_key: Path
     """signs the tokens of ServiceAccounts"""
+    client: Path
+    """by which the apiserver is known to kubelets"""
+    client_key: Path
 
 
 def make_certificates(folder: Path) -> Certificates:
@@ -37,21 +42,20 @@ def make_certificates(folder: Path) -> Certificates:
         server=folder / "apiserver.crt",
         server_key=folder / "apiserver.key",
         account_key=folder / "accounts.key",
+        client=folder / "kubelet-client.crt",
+        client_key=folder / "kubelet-client.key",
     )
     authority_key = folder / "ca.key"
     (folder / "openssl.cnf").write_text(_CONFIGURATION)
     authority = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign", _KEY_IDS[0])
     _request(made.authority, authority_key, "/CN=docgrid-tests", extensions=authority)
-    _request(
-        made.server,
-        made.server_key,
-        "/CN=kube-apiserver",
-        "-CA",
-        str(made.authority),
-        "-CAkey",
-        str(authority_key),
-        extensions=("basicConstraints=critical,CA:FALSE", f"subjectAltName={_NAMES}", *_KEY_IDS),
-    )
+    signer = ("-CA", str(made.authority), "-CAkey", str(authority_key))
+    leaf = ("basicConstraints=critical,CA:FALSE", *_KEY_IDS)
+    names = (*leaf, f"subjectAltName={_NAMES}")
+    _request(made.server, made.server_key, "/CN=kube-apiserver", *signer, extensions=names)
+    purpose = (*leaf, "extendedKeyUsage=clientAuth")
+    subject = "/O=system:masters/CN=kube-apiserver"
+    _request(made.client, made.client_key, subject, *signer, extensions=purpose)
     _openssl(["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(made.account_key)])
     return made
 

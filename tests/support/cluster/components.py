@@ -16,6 +16,7 @@ from docgrid_cli.local.ports import LOOPBACK
 from docgrid_cli.local.process import Launch
 from docgrid_cli.local.server import Server
 from support.cluster.certificates import Certificates
+from support.cluster.network import GATEWAY, Network
 
 SERVICE_RANGE = "10.96.0.0/16"
 ISSUER = "https://kubernetes.default.svc"
@@ -43,6 +44,8 @@ class Files:
     audit_policy: Path
     audit_log: Path
     component_kubeconfig: Path
+    network: Network | None
+    """where the programs run; None = on the machine's loopback, where no node can be"""
 
 
 class Component(Server):
@@ -65,12 +68,17 @@ class Component(Server):
         """Everything is made by the control plane."""
 
     def _launch(self) -> Launch:
+        network = self._files.network
         return Launch(
-            command=[str(self._program), *flags(self._flags())],
+            command=[*(network.enter if network else ()), str(self._program), *flags(self._flags())],
             environment={"PATH": os.defpath, "HOME": str(self._files.folder), "GOMAXPROCS": "2"},
             folder=self._files.folder,
             log=self._files.folder / f"{self._program.name}.log",
         )
+
+    def _require_free_port(self) -> None:
+        if self._files.network is None:  # else the relay to it has the port
+            super()._require_free_port()
 
     def _flags(self) -> Mapping[str, object]:
         raise NotImplementedError
@@ -129,9 +137,9 @@ class ApiServer(Component):
         return {
             "etcd-servers": self._etcd,
             "etcd-compaction-interval": "0",  # history is cut when a test says so
-            "bind-address": LOOPBACK,
-            "advertise-address": LOOPBACK,
-            "endpoint-reconciler-type": "none",  # it refuses to publish a loopback address
+            **(_ALONE if files.network is None else _WITH_NODES),
+            "kubelet-client-certificate": keys.client,
+            "kubelet-client-key": keys.client_key,
             "secure-port": self.port,
             "tls-cert-file": keys.server,
             "tls-private-key-file": keys.server_key,
@@ -150,6 +158,18 @@ class ApiServer(Component):
             "shutdown-delay-duration": "0s",
             "profiling": "false",
         }
+
+
+_ALONE = {
+    "bind-address": LOOPBACK,
+    "advertise-address": LOOPBACK,
+    "endpoint-reconciler-type": "none",  # it refuses to publish a loopback address
+}
+_WITH_NODES = {
+    "bind-address": "0.0.0.0",  # noqa: S104 - of a network that is the cluster's own
+    "advertise-address": GATEWAY,
+    "kubelet-preferred-address-types": "InternalIP",
+}
 
 
 class ControllerManager(Component):

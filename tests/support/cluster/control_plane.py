@@ -25,6 +25,7 @@ from support.cluster.certificates import make_certificates
 from support.cluster.components import ApiServer, ControllerManager, Etcd, Files, Pace, Scheduler
 from support.cluster.errors import ClusterUnavailable
 from support.cluster.kubectl import Kubectl
+from support.cluster.network import Network
 
 ADMIN = "admin"
 NODE = "stand-in-node"
@@ -45,16 +46,17 @@ class ControlPlane:
         *,
         pace: Pace | None = None,
         mark: Mapping[str, str] | None = None,
+        network: Network | None = None,
     ) -> None:
         """Make keys, tokens and settings in `folder`, which has to exist; nothing runs yet.
 
-        `mark` are variables for every process.
+        `mark` are variables for every process. In a `network`, nodes can reach it; else only this machine does.
         """
         self.folder = folder
         self.binaries = binaries
         self._first_port = free_ports(count=_PORTS)
         self._tokens = {name: secrets.token_urlsafe(24) for name in (ADMIN, NODE, COMPONENTS)}
-        self._files = self._make_files()
+        self._files = self._make_files(network)
         self.audit = AuditLog(self._files.audit_log)
         self._servers = self._build_servers(pace or Pace())
         for part in self._servers.all:
@@ -65,7 +67,17 @@ class ControlPlane:
     @property
     def server(self) -> str:
         """The address of the apiserver."""
-        return f"https://{LOOPBACK}:{self._first_port + 2}"
+        return f"https://{LOOPBACK}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port of the apiserver."""
+        return self._first_port + 2
+
+    @property
+    def ports(self) -> Sequence[int]:
+        """The ports of its programs."""
+        return range(self._first_port, self._first_port + _PORTS)
 
     @property
     def pids(self) -> Sequence[int]:
@@ -120,6 +132,13 @@ class ControlPlane:
         token = answer["status"]["token"]
         return self._write_kubeconfig(f"{namespace}-{service_account}", token, namespace=namespace)
 
+    def node_kubeconfig(self, server: str) -> Path:
+        """Return a kubeconfig for the programs of nodes, which see the apiserver at another address."""
+        path = self.folder / f"{NODE}.kubeconfig"
+        authority = self._files.certificates.authority
+        write_kubeconfig(path, server=server, authority=authority, token=self._tokens[NODE])
+        return path
+
     def audit_writes(self, user: str, *, since: int = 0) -> list[Write]:
         """Return the writes of a user since a mark of `audit.mark()`."""
         return self.audit.writes(user, since=since)
@@ -161,7 +180,7 @@ class ControlPlane:
         if child is not None and child.exit_code is None:
             os.kill(child.identity.pid, number)
 
-    def _make_files(self) -> Files:
+    def _make_files(self, network: Network | None) -> Files:
         files = Files(
             folder=self.folder,
             certificates=make_certificates(self.folder),
@@ -169,6 +188,7 @@ class ControlPlane:
             audit_policy=self.folder / "audit-policy.json",
             audit_log=self.folder / "audit.log",
             component_kubeconfig=self.folder / f"{COMPONENTS}.kubeconfig",
+            network=network,
         )
         files.tokens.touch(mode=0o600)
         lines = [f'{token},{name},{name},"{_EVERYTHING}"\n' for name, token in self._tokens.items()]
