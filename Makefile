@@ -28,8 +28,8 @@ up: $(READY) ## Start the local stack and leave it running
 down: $(READY) ## Stop the local stack; its data is kept
 	@$(BIN)/docgrid down
 
-cluster-up: $(READY) ## Start a Kubernetes control plane and a node that runs pods as processes of this machine
-	@PYTHONPATH=tests $(BIN)/python -m support.cluster up
+cluster-up: $(READY) ## Start a Kubernetes control plane and a stand-in node; NODES=2 starts real ones, with images
+	@PYTHONPATH=tests $(BIN)/python -m support.cluster up $(NODES)
 
 cluster-down: $(READY) ## Stop that control plane and all that runs on it; nothing of it is kept
 	@PYTHONPATH=tests $(BIN)/python -m support.cluster down

@@ -42,7 +42,8 @@ class FakeProvider:
     `requests` are the bodies that it has got, `headers` their headers with names in lower case.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: socket.socket | None = None) -> None:
+        """Take a listening socket, if it is not to be one on loopback; the server closes it."""
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
         self.most_at_once = 0
@@ -53,18 +54,25 @@ class FakeProvider:
         self._faults: deque[Fault] = deque()
         self._at_once = 0
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(listener or socket.create_server(("127.0.0.1", 0)))
         self._server.owner = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="fake-provider")
 
     @property
     def base_url(self) -> str:
         """The root of the server, without /v1."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        host, port = self._server.socket.getsockname()
+        return f"http://{host}:{port}"
 
     def plan(self, *faults: Fault) -> None:
         """Let the next requests meet these faults, one each."""
         self._faults.extend(faults)
+
+    def reset(self) -> None:
+        """Answer at once and honestly again."""
+        self._faults.clear()
+        self.latency = 0.0
+        self.gate.set()
 
     def wait_for_requests(self, count: int) -> None:
         """Return once `count` further requests have arrived; while `gate` is clear they wait there."""
@@ -171,6 +179,11 @@ class _Server(ThreadingHTTPServer):
     owner: FakeProvider
     daemon_threads = False  # so that closing the server waits for its handlers
     block_on_close = True
+
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: clients of this server hang up on purpose."""

@@ -1,9 +1,11 @@
-"""`make cluster-up` and `make cluster-down`: a control plane and a node in the background, for a person.
+"""`make cluster-up` and `make cluster-down`: a control plane and nodes in the background, for a person.
 
 `up` starts `serve` and returns when it is ready; `serve` lives until `down` ends it. All of it lies in a folder
-beside the local stack's data and is new each time. `prepare` makes the programs, for test runs, and starts nothing.
+beside the local stack's data and is new each time. Both take the number of real nodes; 0 is the stand-in one.
+`prepare` makes the programs, and for nodes the images, for test runs, and starts nothing.
 """
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -12,52 +14,49 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from docgrid_cli.local import leftovers
 from docgrid_cli.local.errors import LocalStackError
-from docgrid_cli.local.home import holder, home_folder, locked, prepare
+from docgrid_cli.local.home import holder, locked, prepare
 from docgrid_cli.local.process import kill_tree, last_line, wait_until_ended
-from support.cluster import binaries
+from support.cluster import binaries, cgroups, trial
+from support.cluster.binaries import Binaries
 from support.cluster.control_plane import NODE, ControlPlane
 from support.cluster.errors import ClusterUnavailable
-from support.cluster.fixtures import CRDS, install_crds
+from support.cluster.fixtures import CRDS, install_crds, prepare_nodes
 from support.cluster.kubectl import Kubectl
+from support.cluster.node_cluster import group_of
+from support.cluster.places import Places
 from support.cluster.stand_in_node import StandInNode
 from support.layers import TESTS
 
 _LIMIT = 60.0  # seconds in which a start or a stop is done
+_LIMIT_WITH_NODES = 300.0  # images are loaded, and servers start in pods
 
 
-class Places:
-    """The files of the cluster of one user."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.run = folder / "run"
-        self.programs = self.run / "bin"
-        self.kubeconfig = self.run / "admin.kubeconfig"
-        self.ready = self.run / "ready"
-        self.log = folder / "cluster.log"
-
-
-def up(places: Places) -> None:
-    """Start the cluster if it does not run, bring its CRDs up to date, and say how to reach it."""
+def up(places: Places, nodes: int) -> None:
+    """Start the cluster if it does not run, and say how to reach it; without real nodes, install the CRDs too."""
     start = time.monotonic()
-    made = binaries.prepare(_say)
+    made = _prepare(nodes)
     if holder(places.folder) is None:
-        _say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and a node")
-        _start(places)
+        _say(f"starting a control plane and {nodes or 'a stand-in'} node(s)")
+        _start(places, nodes)
         _say(f"ready after {time.monotonic() - start:.1f} s; the log is {places.log}")
+    elif places.ready.read_text() != str(nodes):
+        raise ClusterUnavailable(
+            f"the cluster runs already, with NODES={places.ready.read_text()}: say make cluster-down first"
+        )
     else:
         _say("the cluster runs already")
-    if CRDS.is_dir():
+    if not nodes and CRDS.is_dir():
         install_crds(Kubectl(made.kubectl, places.kubeconfig))
         _say("the CRDs of this checkout are installed")
     _say("for kubectl and helm, say:")
     print(f"export KUBECONFIG={shlex.quote(str(places.kubeconfig))}")
     print(f"export PATH={shlex.quote(str(places.programs))}:$PATH")
+    if nodes:
+        print("\n".join(trial.hints(places.run)))
 
 
 def down(places: Places) -> None:
@@ -72,11 +71,12 @@ def down(places: Places) -> None:
     if places.folder.exists():
         with locked(places.folder, patience=_LIMIT):
             leftovers.end(places.folder, limit=5)
+            cgroups.remove(group_of(places.run))  # of nodes
         shutil.rmtree(places.folder)
     _say("nothing of the cluster is left")
 
 
-def serve(places: Places) -> None:
+def serve(places: Places, nodes: int) -> None:
     """Run the cluster until a signal ends it."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,38 +90,65 @@ def serve(places: Places) -> None:
         made = binaries.prepare(_say)
         for program in made.for_a_person:
             (places.programs / program.name).symlink_to(program)
-        plane = ControlPlane(made, places.run, mark=leftovers.marked(places.folder, leftovers.SERVER))
-        plane.start()
-        try:
-            mark = leftovers.marked(places.folder, leftovers.WORKER)
-            with StandInNode(plane.api_of(NODE), places.run / "pods", mark=mark):
-                places.ready.touch()
-                stopped.wait()
-        finally:
-            plane.stop()
+        mark = leftovers.marked(places.folder, leftovers.SERVER)
+        with _real(made, places, nodes, mark) if nodes else _stand_in(made, places, mark):
+            places.ready.write_text(str(nodes))
+            stopped.wait()
+
+
+@contextlib.contextmanager
+def _stand_in(made: Binaries, places: Places, mark: Mapping[str, str]) -> Iterator[None]:
+    plane = ControlPlane(made, places.run, mark=mark)
+    plane.start()
+    try:
+        worker_mark = leftovers.marked(places.folder, leftovers.WORKER)
+        with StandInNode(plane.api_of(NODE), places.run / "pods", mark=worker_mark):
+            yield
+    finally:
+        plane.stop()
+
+
+@contextlib.contextmanager
+def _real(made: Binaries, places: Places, nodes: int, mark: Mapping[str, str]) -> Iterator[None]:
+    trial.link_commands(places.programs)
+    with trial.running(made, places.run, nodes=nodes, mark=mark, report=_say):
+        yield
 
 
 def main() -> int:
     """Do what the command line says; return the exit code."""
-    commands: dict[str, Callable[[Places], None]] = {"up": up, "down": down, "serve": serve}
-    places = Places(home_folder().with_name("docgrid-cluster"))
+    command, nodes = sys.argv[1], int("".join(sys.argv[2:]) or 0)
+    places = Places.of_user()
     try:
-        if sys.argv[1] == "prepare":
-            binaries.prepare(_say)
+        if command == "prepare":
+            _prepare(nodes)
+            return 0
+        prepare(places.folder)
+        if command == "up":
+            up(places, nodes)
+        elif command == "down":
+            down(places)
         else:
-            prepare(places.folder)
-            commands[sys.argv[1]](places)
+            serve(places, nodes)
     except (ClusterUnavailable, LocalStackError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _start(places: Places) -> None:
+def _prepare(nodes: int) -> Binaries:
+    """Make what takes minutes, in sight of whoever waits."""
+    made = binaries.prepare(_say)
+    if nodes:
+        prepare_nodes(_say)
+    return made
+
+
+def _start(places: Places, nodes: int) -> None:
     places.ready.unlink(missing_ok=True)  # a killed one's
     with places.log.open("w") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "support.cluster", "serve"],
+            [sys.executable, "-m", "support.cluster", "serve", str(nodes)],
             cwd=TESTS,
             env={**os.environ, "PYTHONPATH": str(TESTS)},
             stdin=subprocess.DEVNULL,
@@ -129,7 +156,7 @@ def _start(places: Places) -> None:
             stderr=log,
             start_new_session=True,
         )
-    give_up = time.monotonic() + _LIMIT
+    give_up = time.monotonic() + (_LIMIT_WITH_NODES if nodes else _LIMIT)
     while not places.ready.exists():
         if child.poll() is not None or time.monotonic() > give_up:
             child.kill()

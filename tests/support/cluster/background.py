@@ -1,4 +1,4 @@
-"""The programs of the control plane, made beside the tests that do not need them: a cold build takes minutes.
+"""Programs of the cluster and images, made beside the tests that do not need them: a cold build takes minutes.
 
 `fixtures` starts it when a run begins, waits for it before the first test that needs the programs, and ends it with
 the run. It is a process of its own at the lowest priority, `python -m support.cluster prepare`.
@@ -23,11 +23,21 @@ _LIMIT = 10.0
 class Preparation:
     """One such process; `wait` may be called more than once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, nodes: bool) -> None:
+        """Begin to make the control plane's programs and, if asked for, the nodes' and the images too."""
         # The cache is the machine's, not the run's: neither its temp folder nor its mark.
         environment = {key: value for key, value in os.environ.items() if key not in ("TMPDIR", MARK)}
         self._child = subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", "support.cluster", "prepare"],
+            [
+                "nice",
+                "-n",
+                "19",
+                sys.executable,
+                "-m",
+                "support.cluster",
+                "prepare",
+                *(["2"] if nodes else []),
+            ],
             cwd=TESTS,
             env={**environment, "PYTHONPATH": str(TESTS)},
             stdin=subprocess.DEVNULL,

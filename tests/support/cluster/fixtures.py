@@ -7,9 +7,10 @@ takes minutes, more than a test may. Where they can not be had, the tests that n
 import contextlib
 import os
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
@@ -17,36 +18,52 @@ import pytest
 from support.cluster import binaries
 from support.cluster.api import Api
 from support.cluster.background import Preparation
-from support.cluster.binaries import Binaries
+from support.cluster.binaries import Binaries, Report
 from support.cluster.control_plane import NODE, ControlPlane
 from support.cluster.errors import ApiError, ClusterUnavailable
 from support.cluster.helm import Helm
 from support.cluster.kubectl import Kubectl
+from support.cluster.programs import NodePrograms, prepare_node
 from support.cluster.stand_in_node import StandInNode
+from support.image.build import Images
+from support.image.build import prepare as build_images
 from support.layers import TESTS
 from support.leaks import MARK
 from support.races import wait_until
 
 CRDS = TESTS.parent / "crds"
 _PREPARATION = pytest.StashKey[Preparation]()
-_OUTCOME = pytest.StashKey[Binaries | ClusterUnavailable]()
+_BINARIES = pytest.StashKey[Binaries | ClusterUnavailable]()
+_NODES = pytest.StashKey[tuple[NodePrograms, Images] | ClusterUnavailable]()
+
+T = TypeVar("T")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to make the programs if one of the tests will need them."""
-    if not session.config.option.collectonly and any(_needs_cluster(item) for item in session.items):
-        session.config.stash[_PREPARATION] = Preparation()
+    """Begin to make what the tests will need that takes minutes."""
+    wanted = [
+        any(_needs(item, name) for item in session.items) for name in ("cluster_binaries", "node_programs")
+    ]
+    if not session.config.option.collectonly and any(wanted):
+        session.config.stash[_PREPARATION] = Preparation(nodes=wanted[1])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Have the programs before the first test that needs them, and outside of its time limit."""
-    if _needs_cluster(item) and _OUTCOME not in item.config.stash:
-        item.config.stash[_OUTCOME] = _finish(item.config)
+    """Have it before the first test that needs it, and outside of its time limit."""
+    if _needs(item, "cluster_binaries") and _BINARIES not in item.config.stash:
+        item.config.stash[_BINARIES] = _finish(item.config, binaries.prepare)
+    if _needs(item, "node_programs") and _NODES not in item.config.stash:
+        item.config.stash[_NODES] = _finish(item.config, prepare_nodes)
     return (yield)
 
 
-def _finish(config: pytest.Config) -> Binaries | ClusterUnavailable:
+def prepare_nodes(report: Report) -> tuple[NodePrograms, Images]:
+    """Return the programs of a node, and the images for it; both are made first if this machine has them not."""
+    return prepare_node(report), build_images(report)
+
+
+def _finish(config: pytest.Config, make: Callable[[Report], T]) -> T | ClusterUnavailable:
     capture = config.pluginmanager.getplugin("capturemanager")
     terminal = config.pluginmanager.getplugin("terminalreporter")
 
@@ -56,7 +73,7 @@ def _finish(config: pytest.Config) -> Binaries | ClusterUnavailable:
 
     config.stash[_PREPARATION].wait(report)
     try:
-        return binaries.prepare(report)
+        return make(report)
     except ClusterUnavailable as reason:
         return reason
 
@@ -71,10 +88,27 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def cluster_binaries(pytestconfig: pytest.Config) -> Binaries:
     """Return the programs of a control plane."""
-    outcome = pytestconfig.stash[_OUTCOME]
+    outcome = pytestconfig.stash[_BINARIES]
     if isinstance(outcome, ClusterUnavailable):
         pytest.skip(str(outcome))
     return outcome
+
+
+@pytest.fixture(scope="session")
+def node_programs(pytestconfig: pytest.Config) -> NodePrograms:
+    """Return the programs of a node."""
+    outcome = pytestconfig.stash[_NODES]
+    if isinstance(outcome, ClusterUnavailable):
+        pytest.skip(str(outcome))
+    return outcome[0]
+
+
+@pytest.fixture(scope="session")
+def images(pytestconfig: pytest.Config, node_programs: NodePrograms) -> Images:
+    """Return the images of this checkout."""
+    outcome = pytestconfig.stash[_NODES]
+    assert not isinstance(outcome, ClusterUnavailable)
+    return outcome[1]
 
 
 @pytest.fixture(scope="session")
@@ -156,5 +190,5 @@ def create_namespace(api: Api, name: str) -> None:
     wait_until(has_account)
 
 
-def _needs_cluster(item: pytest.Item) -> bool:
-    return "cluster_binaries" in getattr(item, "fixturenames", ())
+def _needs(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
