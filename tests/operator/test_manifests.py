@@ -1,6 +1,8 @@
 """The manifests: kubectl renders and applies them, samples are accepted, and the Role is what the operator uses."""
 
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,11 @@ import yaml
 
 from docgrid_core.testing import factories
 from support.apiserver_proxy import ApiServerProxy, Request
-from support.cluster.fixtures import CRDS
 from support.cluster.kubectl import Kubectl
 from support.operator_site import MANIFESTS, OperatorSite
 from support.races import wait_until
 
+GUIDE = MANIFESTS.parent / "docs" / "operations" / "install.md"
 SAMPLES = sorted((MANIFESTS / "samples").glob("*.yaml"))
 RESTRICTED = "pod-security.kubernetes.io/warn=restricted"
 
@@ -38,11 +40,30 @@ def rules() -> list[dict[str, Any]]:
 
 def test_kubectl_applies_all_of_it_in_one_go(kubectl: Kubectl, crds: None) -> None:
     said = kubectl("apply", "--server-side", "--kustomize", str(MANIFESTS)).out
-    files = [*CRDS.glob("*.yaml"), *MANIFESTS.glob("*.yaml")]
-    wanted = {found["metadata"]["name"] for found in documents(*files) if found["kind"] != "Kustomization"}
+    wanted = {found["metadata"]["name"] for found in documents(MANIFESTS / "install.yaml")}
     assert {line.split("/")[1].split()[0] for line in said.splitlines()} == wanted
     account = kubectl("get", "deployment", "docgrid-operator", "-o", "jsonpath={..serviceAccountName}").out
     assert kubectl("get", "serviceaccount", account, "-o", "name").out.strip() == f"serviceaccount/{account}"
+
+
+def test_the_overlay_of_the_guide_changes_namespace_and_every_image(kubectl: Kubectl, tmp_path: Path) -> None:
+    (overlay,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", GUIDE.read_text(), re.DOTALL)
+    path = os.path.relpath(MANIFESTS, tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(overlay.replace("../docgrid/manifests", path))
+    shutil.copy(MANIFESTS / "samples" / "small-pool.yaml", tmp_path)
+    made = list(yaml.safe_load_all(kubectl("kustomize", str(tmp_path)).out))
+    named = [found for found in made if found["kind"] != "CustomResourceDefinition"]
+    assert {found["kind"] for found in named} == {
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "Deployment",
+        "IndexingWorker",
+    }
+    assert {found["metadata"]["namespace"] for found in named} == {"search"}
+    (deployment,) = [found for found in made if found["kind"] == "Deployment"]
+    images = re.findall(r"\S*docgrid:\S+", yaml.safe_dump(deployment))
+    assert images == ["registry.example.com/docgrid:0.1.0"] * 3
 
 
 def test_the_operators_pod_is_restricted(kubectl: Kubectl, crds: None) -> None:
