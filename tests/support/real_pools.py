@@ -1,6 +1,6 @@
 """A release with real workers: an operator, a stand-in node, documents, and an embedding server that can let them wait.
 
-The tests of pools and the benchmark of killed pods drive it.
+The tests of pools drive it.
 """
 
 from typing import Any
