@@ -135,7 +135,7 @@ def test_without_go_the_reason_says_what_to_install(tmp_path: Path, monkeypatch:
 
 
 def test_programs_of_the_usual_variable_are_preferred(cluster_binaries: Binaries, tmp_path: Path) -> None:
-    for name in (*build.PROGRAMS, "etcd"):
+    for name in (*build.CONTROL_PLANE, "etcd"):
         program = tmp_path / name
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)

@@ -52,7 +52,7 @@ def prepare(report: Report, environment: Mapping[str, str] = os.environ) -> Bina
     assets = environment.get("KUBEBUILDER_ASSETS")
     given = [Path(assets)] if assets else []
     with cache.locked(folder, _WHAT, report):
-        kubernetes = build.find_or_build(folder, given, report)
+        kubernetes = build.find_or_build(build.CONTROL_PLANE, folder, given, report)
         etcd = fetch.find_or_fetch_etcd(folder, given, report)
         tools = fetch.find_or_fetch_tools(folder, report)
     return Binaries(

@@ -82,7 +82,13 @@ def _build(folder: Path, wanted: inputs.Inputs, images: Images, report: Callable
         builder.pull(base_image)
         made = _place(scratch / "built", wanted.key)
         made.docgrid.archive.parent.mkdir()
-        builder.build(_project(wanted, base_image), made.docgrid)
+        plain = Image(made.docgrid.name, scratch / "docgrid.tar")
+        builder.build(_project(wanted, base_image), plain)
+        # buildah takes a LABEL of its last build for the same, whatever the build arguments are now.
+        labels = {
+            f"org.opencontainers.image.{name.lower()}": value for name, value in wanted.arguments.items()
+        }
+        archive.relabel(plain, made.docgrid, labels)
         servers = _find_or_build_servers(folder, scratch, wanted, base_image, builder)
         archive.stack(made.docgrid, servers, made.backing)
         pause.write(made.pause.archive, tools / "bin" / "busybox")
