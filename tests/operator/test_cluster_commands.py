@@ -51,3 +51,7 @@ def test_what_a_killed_cluster_left_is_ended(commands: Commands, kubectl: Kubect
     server.kill()
     commands.run("down")
     assert wait_until_ended(parts, limit=5) == []
+
+
+def test_a_number_of_nodes_that_is_none_is_refused_in_words(commands: Commands) -> None:
+    assert "Error: NODES=two: must be a number of nodes" in commands.run("up", nodes="two", code=1)

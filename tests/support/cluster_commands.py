@@ -29,7 +29,7 @@ class Commands:
         run = self.folder / "run"
         return Kubectl(run / "bin" / "kubectl", run / "admin.kubeconfig")
 
-    def run(self, command: str, *, nodes: int = 0, code: int = 0) -> str:
+    def run(self, command: str, *, nodes: int | str = 0, code: int = 0) -> str:
         """Run one and return what it said; another exit code than `code` fails the test."""
         return self._run(
             "support.cluster", command, str(nodes), code=code, limit=LIMIT_WITH_NODES if nodes else LIMIT

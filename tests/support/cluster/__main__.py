@@ -40,7 +40,7 @@ def up(places: Places, nodes: int) -> None:
     start = time.monotonic()
     made = _prepare(nodes)
     if holder(places.folder) is None:
-        _say(f"starting a control plane and {nodes or 'a stand-in'} node(s)")
+        _say(f"starting a control plane and {f'real nodes: {nodes}' if nodes else 'a stand-in node'}")
         _start(places, nodes)
         _say(f"ready after {time.monotonic() - start:.1f} s; the log is {places.log}")
     elif places.ready.read_text() != str(nodes):
@@ -117,9 +117,10 @@ def _real(made: Binaries, places: Places, nodes: int, mark: Mapping[str, str]) -
 
 def main() -> int:
     """Do what the command line says; return the exit code."""
-    command, nodes = sys.argv[1], int("".join(sys.argv[2:]) or 0)
+    command = sys.argv[1]
     places = Places.of_user()
     try:
+        nodes = _count_nodes("".join(sys.argv[2:]))
         if command == "prepare":
             _prepare(nodes)
             return 0
@@ -134,6 +135,12 @@ def main() -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _count_nodes(text: str) -> int:
+    if text and not (text.isdecimal() and text.isascii()):
+        raise ClusterUnavailable(f"NODES={text}: must be a number of nodes, such as 2")
+    return int(text or 0)
 
 
 def _prepare(nodes: int) -> Binaries:

@@ -79,11 +79,6 @@ class NodePrograms:
         return self.root / "usr/sbin/dnsmasq"
 
     @property
-    def ip(self) -> Path:
-        """What makes networks."""
-        return self.root / "bin/ip"
-
-    @property
     def environment(self) -> Mapping[str, str]:
         """Variables with which they find each other and their libraries."""
         own = [self.root / name for name in ("usr/bin", "usr/sbin", "bin")]
